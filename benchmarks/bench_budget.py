@@ -13,26 +13,31 @@ it: all tokens that masks without a budget allow are taken, from place to place.
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch import Tensor
-from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import LogitsProcessor, set_seed
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, data_folder, load_average, markdown_table, record12, runs_here, write_csv
-from benchmarks.libraries import LIBRARIES, Constraint, Constraints, Library
+from benchmarks.common import (
+    Row,
+    finish,
+    markdown_table,
+    parser,
+    record12,
+    runs_here,
+    schema_rows,
+    spread,
+    write_csv,
+)
+from benchmarks.libraries import LIBRARIES, Constraint, Constraints, HFGuided, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
+from benchmarks.processes import quiet
 from hf_guided.backends.network import FrameEngine
-from hf_guided.constraints.json_style import KeyOrder
 from hf_guided.errors import HFGuidedError
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import demo, tekken
@@ -72,15 +77,10 @@ def constraints() -> dict[str, Constraint]:
     }
 
 
-class Budgeted(Library):
+class Budgeted(HFGuided):
     """hf-guided with a token budget."""
 
-    name = package = "hf-guided"
-    key_order: KeyOrder = "declared"
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
-        self._guide = hg.Guide(tokenizer, model)
-        self.max_new_tokens = 0
+    max_new_tokens = 0
 
     def constrain(self, constraints: Constraints) -> dict[str, Any]:
         assert isinstance(constraints, Constraint)
@@ -91,12 +91,7 @@ class Budgeted(Library):
         """The stated minimum."""
         minimum = self._guide.compile(self._ours(constraint)).matcher().min_tokens_to_finish()
         assert minimum is not None
-        return minimum
-
-    def _ours(self, constraint: Constraint) -> Any:
-        if constraint.kind == "regex":
-            return hg.Regex(constraint.text)
-        return hg.JsonSchema(json.loads(constraint.text), whitespace="compact", key_order=self.key_order)
+        return int(minimum)
 
 
 class BudgetedAnyOrder(Budgeted):
@@ -132,31 +127,23 @@ class NeverStops(LogitsProcessor):
         return scores + self._bias
 
 
-@dataclass
-class Cell:
-    """What one library did with one constraint, under one model, at one budget."""
-
-    library: str
-    constraint: str
-    model: str
-    times_minimum: float
-    max_new_tokens: int
-    outputs: int
-    complete: int
-    valid: int  # of the complete ones
-    error: str = ""
-
-
 def run_cell(
     library: Library, name: str, constraint: Constraint, model: str, times: float, minimum: int, rows: int
-) -> Cell:
-    """Generate one batch, and judge its rows."""
+) -> dict[str, Any]:
+    """Generate under one constraint, model and budget, and count the outputs that are complete and valid."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
-    cell = Cell(library.name, name, model, times, int(times * minimum), 0, 0, 0)
+    budget = int(times * minimum)
+    cell = {
+        "library": library.name,
+        "constraint": name,
+        "model": model,
+        "times_minimum": times,
+        "max_new_tokens": budget,
+    }
     set_seed(int(100 * times))
     if isinstance(library, Budgeted):
-        library.max_new_tokens = cell.max_new_tokens
+        library.max_new_tokens = budget
     outputs: list[list[int] | str] = []
     try:
         for prompts in [rows] if library.takes_batches else [1] * rows:
@@ -166,20 +153,20 @@ def run_cell(
                 prepared["logits_processor"] = [before, *prepared.get("logits_processor", [])]
             encoded = tokenizer(["An answer:"] * prompts, return_tensors="pt")
             inputs = {name: encoded[name] for name in ("input_ids", "attention_mask")}
-            settings = {"max_new_tokens": cell.max_new_tokens, "do_sample": True, "temperature": TEMPERATURE}
+            settings = {"max_new_tokens": budget, "do_sample": True, "temperature": TEMPERATURE}
             outputs += library.generate(llama, inputs, prepared, **settings)
     except Exception as error:  # whatever it is, is the result of this cell
-        cell.error = type(error).__name__
-        return cell
-    for output in outputs:
-        text = finished_text(output, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-        cell.outputs += 1
-        cell.complete += text is not None
-        cell.valid += text is not None and not problem(constraint, text)
-    return cell
+        return {**cell, "outputs": 0, "complete": 0, "valid": 0, "error": type(error).__name__}
+    texts = [
+        finished_text(output, lambda ids: tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        for output in outputs
+    ]
+    complete = [text for text in texts if text is not None]
+    valid = sum(not problem(constraint, text) for text in complete)
+    return {**cell, "outputs": len(texts), "complete": len(complete), "valid": valid, "error": ""}
 
 
-def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
+def run_all(names: Sequence[str], rows: int) -> Iterator[dict[str, Any]]:
     """All cells, library by library."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
@@ -193,27 +180,17 @@ def run_all(names: Sequence[str], rows: int) -> Iterator[Cell]:
                     yield run_cell(library, name, constraint, model, times, minimum, rows)
 
 
-def table(cells: Sequence[Cell]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """Share of complete and valid outputs: a line for each library and constraint, a column for each budget."""
     header = ["library", "constraint", *(f"{model}, {times:g}x" for model in MODELS for times in BUDGETS)]
     lines: dict[tuple[str, str], list[str]] = {}
-    for cell in cells:
-        share = f"raises {cell.error}" if cell.error else f"{100 * cell.valid / cell.outputs:.0f} %"
-        lines.setdefault((cell.library, cell.constraint), []).append(share)
+    for row in rows:
+        share = f"raises {row['error']}" if row["error"] else f"{100 * int(row['valid']) / int(row['outputs']):.0f} %"
+        lines.setdefault((row["library"], row["constraint"]), []).append(share)
     return markdown_table(header, [[*key, *shares] for key, shares in lines.items()])
 
 
 # -- the stated minimum ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Minimum:
-    """The stated minima of one schema, and the true one in the declared order."""
-
-    schema: str
-    shortest: int
-    declared: int
-    any_order: int
 
 
 def shortest(compiled: Any, most: int) -> int | None:
@@ -245,14 +222,13 @@ def shortest(compiled: Any, most: int) -> int | None:
     return most
 
 
-def minima(most: int) -> Iterator[Minimum]:
-    """Schemas of the sample, spread over it."""
+def minima(most: int) -> Iterator[dict[str, Any]]:
+    """The stated minima of schemas spread over the sample, and the true one in the declared order."""
     tokenizer = tekken()
     guide = hg.Guide(tokenizer, len(tokenizer))
-    lines = (data_folder() / "jsonschemabench" / "schemas.jsonl").read_text().splitlines()
     found = 0
-    for line in lines[:: max(1, len(lines) // (3 * most))]:
-        one, stated = json.loads(line), []
+    for one in spread(schema_rows(), 3 * most):
+        stated = []
         try:
             for order in ("declared", "any"):
                 compiled = guide.compile(hg.JsonSchema(one["schema"], key_order=order))
@@ -262,41 +238,38 @@ def minima(most: int) -> Iterator[Minimum]:
             continue
         if not isinstance(compiled.new_engine(), FrameEngine) or (true := shortest(compiled, stated[0])) is None:
             continue
-        yield Minimum(one["name"], true, *stated)
+        declared, any_order = stated
+        yield {"schema": one["name"], "shortest": true, "declared": declared, "any_order": any_order}
         found += 1
         if found == most:
             return
 
 
-def summary(found: Sequence[Minimum]) -> str:
-    def of(what: str) -> list[str]:
-        ratios = sorted(getattr(one, what) / one.shortest for one in found)
-        exact = sum(ratio <= 1 for ratio in ratios)
-        return [what, str(len(found)), f"{exact}", f"{ratios[len(ratios) // 2]:.2f}", f"{ratios[-1]:.2f}"]
+def minima_table(rows: Sequence[Row]) -> str:
+    """How far the stated minima are above the least number of tokens."""
 
-    return markdown_table(
-        ["order of members", "schemas", "least there is", "ratio p50", "ratio max"], [of("declared"), of("any_order")]
-    )
+    def line(order: str) -> list[str]:
+        ratios = sorted(int(row[order]) / int(row["shortest"]) for row in rows)
+        exact = sum(ratio <= 1 for ratio in ratios)
+        return [order, str(len(rows)), f"{exact}", f"{ratios[len(ratios) // 2]:.2f}", f"{ratios[-1]:.2f}"]
+
+    header = ["order of members", "schemas", "least there is", "ratio p50", "ratio max"]
+    return markdown_table(header, [line("declared"), line("any_order")])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--library", nargs="+", choices=list(ALL), default=list(ALL))
-    parser.add_argument("--schemas", type=int, default=60)
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    transformers.utils.logging.set_verbosity_error()
+    made = parser(__doc__, "budget.csv")
+    made.add_argument("--rows", type=int, default=8)
+    made.add_argument("--library", nargs="+", choices=list(ALL), default=list(ALL))
+    made.add_argument("--schemas", type=int, default=60)
+    arguments = made.parse_args()
+    quiet()
     assert demo().eos_token_id == EOS
-    load = load_average()
-    cells = list(run_all(arguments.library, arguments.rows))
-    print(table(cells))
+    rows = list(run_all(arguments.library, arguments.rows))
     found = list(minima(arguments.schemas))
-    print(summary(found))
-    if arguments.library == list(ALL):
-        write_csv(RESULTS / "budget.csv", [{**asdict(cell), "load": load} for cell in cells])
-        write_csv(RESULTS / "budget_minimum.csv", [asdict(one) for one in found])
+    path = finish(arguments, rows, f"{table(rows)}\n\n{minima_table(found)}", whole=arguments.library == list(ALL))
+    if path:
+        write_csv(path.with_name("budget_minimum.csv"), found)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,12 @@ time, and the answers of every guided request are read by ``re``.
 
 from __future__ import annotations
 
-import argparse
-import random
 import re
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +26,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 import hf_guided as hg
 from benchmarks.bench_device import LINE, Model
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
+from benchmarks.common import hardware, parser, table_of, turns, write_csv
 from benchmarks.decode_cases import SHAPES
 
 FREE = "free"
@@ -53,10 +50,7 @@ class Requests:
         self.model, self.guide, self.device = given.model, given.guide, device
         self.constraint = hg.Regex(f"({LINE})+")
         self.tokens, self.asynchronous = tokens, asynchronous
-        draw = random.Random(0)
-        self.prompts = [
-            given.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(count)
-        ]
+        self.prompts = [given.tokenizer.encode(prompt) for prompt in given.prompts(count)]
 
     @contextmanager
     def manager(self) -> Iterator[Any]:
@@ -96,11 +90,7 @@ class Requests:
 
 def rounds(requests: Requests, count: int) -> list[dict[str, float]]:
     """Tokens a second of each side in each round, after one that is not counted."""
-    found = []
-    for number in range(count + 1):
-        order = list(SIDES)
-        random.Random(number).shuffle(order)
-        found.append({name: requests.run(name) for name in order})
+    found = [{name: requests.run(name) for name in turns(SIDES, number)} for number in range(count + 1)]
     return found[1:]
 
 
@@ -122,24 +112,23 @@ def result_rows(taken: Sequence[dict[str, float]], requests: Requests, **common:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--shape", choices=list(SHAPES), default="1b")
-    parser.add_argument("--requests", nargs="+", type=int, default=[64, 256])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "continuous.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "continuous.csv")
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    made.add_argument("--shape", choices=list(SHAPES), default="1b")
+    made.add_argument("--requests", nargs="+", type=int, default=[64, 256])
+    made.add_argument("--tokens", type=int, default=64)
+    made.add_argument("--rounds", type=int, default=5)
+    arguments = made.parse_args()
     found: list[dict[str, Any]] = []
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else hardware()
     for count, asynchronous in product(arguments.requests, [True, False] if arguments.device == "cuda" else [False]):
         requests = Requests(arguments.shape, arguments.device, count, arguments.tokens, asynchronous)
         taken = rounds(requests, arguments.rounds)
         model = f"random Llama ({arguments.shape})"
-        found += result_rows(taken, requests, model=model, device=device, load=load_average())
-        write_csv(arguments.csv, found)  # what is measured is kept, whatever comes
+        found += result_rows(taken, requests, model=model, device=device)
+        write_csv(arguments.csv or arguments.results, found)  # what is measured is kept, whatever comes
     names = ("requests", "batches", "side", "tokens_per_s", "ratio_to_free")
-    print(markdown_table(list(names), [[str(row[name]) for name in names] for row in found]))
+    print(table_of(found, {name: name for name in names}))
 
 
 if __name__ == "__main__":

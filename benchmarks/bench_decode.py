@@ -1,38 +1,32 @@
 """How many tokens a second? The decode loops side by side, each against free generation.
 
-    python -m benchmarks.bench_decode                                     # the demo model, on CPU
-    python -m benchmarks.bench_decode --device cuda --shape 1b 8b --batch 1 8 64 --cache dynamic static
+    python -m benchmarks.bench_decode
     python -m benchmarks.bench_decode --overlap --batch 1 16 64            # what another thread for masks is worth
 
-The same prompts and schemas for all sides, compact, greedy; everything is compiled beforehand. A round is one pass
-over the prompts; sides take turns round by round in changing order, so that a busy machine disturbs all alike. Tokens
-are counted up to each row's stop token. Free generation writes what it likes, up to as many tokens as the guided
-answers may have. With ``--shape`` the model is a random Llama of that shape with Tekken's vocabulary (bf16 on a GPU); a
-static cache is compiled by generate() itself, on a GPU. With ``--overlap`` the sides are the processor and the fast
-loop with the thread for masks on, off, and as the library decides; with masks that earlier calls have made (warm), and
-with a guide that has only compiled (cold).
+The demo model on a CPU; bench_device.py measures on a GPU. The same prompts and schemas for all sides, compact, greedy;
+everything is compiled beforehand. A round is one pass over the prompts; sides take turns round by round in changing
+order, so that a busy machine disturbs all alike. Tokens are counted up to each row's stop token. Free generation writes
+what it likes, up to as many tokens as the guided answers may have. With ``--overlap`` the sides are the processor and
+the fast loop with the thread for masks on, off, and as the library decides; with masks that earlier calls have made
+(warm), and with a guide that has only compiled (cold).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, write_csv
-from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_llama
+from benchmarks.common import Row, finish, parser, percentiles, rounded, table_of, turns
+from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
 
@@ -47,7 +41,7 @@ Arguments = Callable[[Sequence[Task]], dict[str, Any]]  # for generate(), new fo
 
 @dataclass
 class Taken:
-    """What one side did; one entry a round in each list."""
+    """Figures of one side; one entry a round in each list."""
 
     wall_rates: list[float] = field(default_factory=list)
     cpu_rates: list[float] = field(default_factory=list)
@@ -56,7 +50,7 @@ class Taken:
 
 
 def sides(case: Case) -> dict[str, Arguments]:
-    """What each side hands to generate()."""
+    """Arguments for generate() of each side."""
 
     def ours(tasks: Sequence[Task]) -> list[hg.JsonSchema]:
         return [hg.JsonSchema(task.schema, whitespace="compact") for task in tasks]
@@ -109,16 +103,14 @@ def _peer(library: Library) -> Arguments:
     return arguments
 
 
-def one_round(case: Case, batch: int, make: Arguments, taken: Taken, **more: Any) -> None:
+def one_round(case: Case, batch: int, make: Arguments, taken: Taken) -> None:
     """Run all of a case's prompts once, and note what it took; preparing constraints is not in the time."""
     answers: list[tuple[Task, list[int]]] = []
     wall = cpu = 0.0
     for tasks, inputs in case.batches(batch):
         arguments = make(tasks)
-        _synchronize(case)
         start = time.perf_counter(), time.process_time()
-        rows = case.generate(inputs, **arguments, **more)
-        _synchronize(case)
+        rows = case.generate(inputs, **arguments)
         wall, cpu = wall + time.perf_counter() - start[0], cpu + time.process_time() - start[1]
         answers += zip(tasks, rows, strict=True)
         guided = arguments.get("custom_generate") or (arguments.get("logits_processor") or [None])[0]
@@ -130,15 +122,13 @@ def one_round(case: Case, batch: int, make: Arguments, taken: Taken, **more: Any
     taken.answers = [(task, case.text(row)) for task, row in answers]
 
 
-def run(case: Case, running: dict[str, Arguments], batch: int, rounds: int, **more: Any) -> dict[str, Taken]:
-    """Every side in turn; the first round warms up and finds out what a side does not support."""
+def run(case: Case, running: dict[str, Arguments], batch: int, rounds: int) -> dict[str, Taken]:
+    """Run every side in turn; the first round warms up and finds out which sides are not supported."""
     taken = {name: Taken() for name in running}
     for number in range(rounds + 1):
-        order = list(running)
-        random.Random(number).shuffle(order)
-        for name in order:
+        for name in turns(running, number):
             try:
-                one_round(case, batch, running[name], taken[name], **more)
+                one_round(case, batch, running[name], taken[name])
             except NotSupported:
                 del running[name], taken[name]
                 continue
@@ -152,7 +142,7 @@ def result_rows(taken: dict[str, Taken], **common: Any) -> list[dict[str, Any]]:
     free, free_cpu = (statistics.median(rates) for rates in (taken[FREE].wall_rates, taken[FREE].cpu_rates))
     rows = []
     for name, one in taken.items():
-        low, middle, high = np.percentile(one.wall_rates, [20, 50, 80])
+        low, middle, high = percentiles(one.wall_rates, 20, 50, 80)
         rows.append(
             {
                 **common,
@@ -185,70 +175,47 @@ def per_step(stats: Sequence[SessionStats]) -> dict[str, str]:
     return dict(zip(names, [*shown, "" if passes is None else f"{passes:.3f}"], strict=True))
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    header = ["model", "cache", "batch", "side", "tokens a second (p20 - p80)", "ratio", "CPU ratio", "valid", "right"]
-    cells = [
-        [
-            row["model"],
-            row["cache"],
-            str(row["batch"]),
-            row["side"],
-            f"{float(row['p50']):.0f} ({float(row['p20']):.0f} - {float(row['p80']):.0f})",
-            *(f"{float(row[name]):.2f}" for name in ("ratio", "cpu_ratio")),
-            f"{row['valid']} of {row['answers']}",
-            str(row["right"]),
-            *(f"{float(row[name]):.2f}" if row[name] else "" for name in ("forward_ms", "fill_ms", "apply_ms")),
-            row["row_forwards_per_token"],
-        ]
-        for row in rows
-    ]
-    return markdown_table([*header, "forward ms", "fill ms", "apply ms", "row-forwards a token"], cells)
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: a line for each side."""
+    return table_of(
+        rows,
+        {
+            "model": "model",
+            "batch": "batch",
+            "side": "side",
+            "tokens a second (p20 - p80)": lambda row: (
+                f"{float(row['p50']):.0f} ({float(row['p20']):.0f} - {float(row['p80']):.0f})"
+            ),
+            "ratio": rounded("ratio"),
+            "CPU ratio": rounded("cpu_ratio"),
+            "valid": lambda row: f"{row['valid']} of {row['answers']}",
+            "right": "right",
+            "forward ms": rounded("forward_ms"),
+            "fill ms": rounded("fill_ms"),
+            "apply ms": rounded("apply_ms"),
+            "row-forwards a token": "row_forwards_per_token",
+        },
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=[], help="random models, not the demo's")
-    parser.add_argument("--cache", nargs="+", choices=["dynamic", "static"], default=["dynamic"])
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    parser.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
-    parser.add_argument("--csv", type=Path, help="default: decode.csv, or decode_overlap.csv")
-    arguments = parser.parse_args()
-    made, name = (overlap_sides, "decode_overlap.csv") if arguments.overlap else (sides, "decode.csv")
+    made = parser(__doc__, "decode.csv")
+    made.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    made.add_argument("--rounds", type=int, default=7)
+    made.add_argument("--threads", type=int, default=1, help="torch threads")
+    made.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
+    arguments = made.parse_args()
+    if arguments.overlap:
+        arguments.results = arguments.results.with_name("decode_overlap.csv")
     torch.set_num_threads(arguments.threads)
-    on_gpu = arguments.device == "cuda"
-    device = torch.cuda.get_device_name() if on_gpu else hardware()
     rows = []
-    for case in _cases(arguments, torch.bfloat16 if on_gpu else torch.float32):
-        for cache in arguments.cache:
-            for batch in arguments.batch:
-                more = {"cache_implementation": "static"} if cache == "static" else {}
-                common = {"model": case.name, "device": device, "dtype": str(case.model.dtype), "cache": cache}
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", module="xgrammar")  # it enforces no bounds of numbers
-                    taken = run(case, made(case), batch, arguments.rounds, **more)
-                common |= {"batch": batch, "threads": arguments.threads, "load": load_average()}
-                rows += result_rows(taken, **common)
-                write_csv(arguments.csv or RESULTS / name, rows)  # what is measured is kept, whatever comes
-    print(table(rows))
-
-
-def _cases(arguments: argparse.Namespace, dtype: torch.dtype) -> Iterator[Case]:
-    """One after the other, because two large ones may not fit beside each other."""
-    rows = max(arguments.batch)
-    for shape in arguments.shape:
-        yield random_llama(shape, device=arguments.device, dtype=dtype, rows=rows)
-    if not arguments.shape:
-        for case in (demo_record(160), demo_examples()):
-            case.model.to(arguments.device)
-            yield case
-
-
-def _synchronize(case: Case) -> None:
-    if case.model.device.type == "cuda":
-        torch.cuda.synchronize()
+    for case in (demo_record(160), demo_examples()):
+        for batch in arguments.batch:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", module="xgrammar")  # it enforces no bounds of numbers
+                taken = run(case, (overlap_sides if arguments.overlap else sides)(case), batch, arguments.rounds)
+            rows += result_rows(taken, model=case.name, batch=batch, threads=arguments.threads)
+    finish(arguments, rows, table(rows))
 
 
 if __name__ == "__main__":

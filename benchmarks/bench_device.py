@@ -27,7 +27,6 @@ Before anything is timed, hf-guided's lines are read by ``re``, and finished rec
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -35,18 +34,16 @@ import random
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, record12, runs_here, write_csv
-from benchmarks.decode_cases import SHAPES, Task, is_valid, random_model
+from benchmarks.common import Row, hardware, parser, record12, runs_here, table_of, turns, write_csv
+from benchmarks.decode_cases import SHAPES, Case, Task, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, Outlines, XGrammar
 from hf_guided.session.mask_kernel import kernel_in_use
 from hf_guided.vocabulary.bitmask import words
@@ -95,25 +92,6 @@ class Taken(NamedTuple):
         return self.tokens / self.seconds
 
 
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
-
-
-@dataclass(eq=False)
-class _Cold:
-    """A guide that is new in each round."""
-
-    guide: hg.Guide
-
-
 class Model:
     """A model and the calls of each side.
 
@@ -129,7 +107,7 @@ class Model:
         with torch.no_grad():
             self.model.get_output_embeddings().weight[self.stop] = 0  # never the greatest score
         self.guide = hg.Guide(self.tokenizer, self.model)
-        with _environment("HF_GUIDED_MASK_TABLE_BYTES", "0"):
+        with patch.dict(os.environ, {"HF_GUIDED_MASK_TABLE_BYTES": "0"}):
             self.not_resident = hg.Guide(self.tokenizer, self.model)
         self.peers: dict[str, Library] = {}
 
@@ -141,19 +119,13 @@ class Model:
         schema = record12()["schema"]
         return hg.JsonSchema(schema, whitespace="compact"), Constraint("json", json.dumps(schema))
 
-    def inputs(self, rows: int) -> dict[str, Any]:
-        """Prompts that differ, padded on the left."""
+    def prompts(self, rows: int) -> list[str]:
+        """Prompts that differ."""
         draw = random.Random(0)
-        prompts = [self.tokenizer.encode(f"Customers of {draw.randint(0, 10**9)}, a line each:\n") for _ in range(rows)]
-        longest = max(map(len, prompts))
-        padding = [longest - len(row) for row in prompts]
-        ids = [[self.stop] * more + row for more, row in zip(padding, prompts, strict=True)]
-        mask = [[0] * more + [1] * len(row) for more, row in zip(padding, prompts, strict=True)]
-        to = {"device": self.model.device}
-        return {"input_ids": torch.tensor(ids, **to), "attention_mask": torch.tensor(mask, **to)}
+        return [f"Customers of {draw.randint(0, 10**9)}, a line each:\n" for _ in range(rows)]
 
     def limit(self, name: str, tokens: int) -> int:
-        """So many tokens, or as many as the shortest answer has."""
+        """The larger one of a number of tokens and the length of the shortest answer."""
         compiled = self.guide.compile(self.constraint(name)[0])
         return max(tokens, compiled.matcher().min_tokens_to_finish() or 0)
 
@@ -168,13 +140,11 @@ class Model:
             chosen: of ``SIDES``; free generation is always among them. A library that is not installed is left out.
         """
         ours, theirs = self.constraint(name)
-        given = self.inputs(rows)
-        settings = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.stop, **FORMS[form]}
+        case = Case(name, self.model, self.tokenizer, [Task(prompt, {}) for prompt in self.prompts(rows)], tokens)
+        [(_, given)] = case.batches(rows)
 
         def generate(**more: Any) -> list[list[int]]:
-            output = self.model.generate(**given, **settings, **more)
-            new = output[:, given["input_ids"].shape[1] :].tolist()
-            return [row[: row.index(self.stop) + 1] if self.stop in row else row for row in new]
+            return case.generate(given, **FORMS[form], **more)
 
         def processor(guide: hg.Guide, companion: bool) -> Side:
             def run() -> list[list[int]]:
@@ -193,13 +163,13 @@ class Model:
             return Side(run, lambda: self.sent_bytes(guide))
 
         def cold() -> Side:
-            kept = _Cold(self.guide)
+            guides = [self.guide]  # one, and another in each round
 
             def prepare() -> None:
-                kept.guide = hg.Guide(self.tokenizer, self.model)
-                kept.guide.compile(ours)
+                guides[:] = [hg.Guide(self.tokenizer, self.model)]
+                guides[0].compile(ours)
 
-            return Side(lambda: loop(kept.guide).run(), lambda: self.sent_bytes(kept.guide), prepare)
+            return Side(lambda: loop(guides[0]).run(), lambda: self.sent_bytes(guides[0]), prepare)
 
         def peer(library: type[Library]) -> Side:
             if library.name not in self.peers:
@@ -259,17 +229,12 @@ def timed(side: Side, device: str) -> Taken:
 
 
 def rounds(sides: dict[str, Side], count: int, device: str) -> list[dict[str, Taken]]:
-    """What each side took in each round."""
-    found = []
-    for number in range(count):
-        order = list(sides)
-        random.Random(number).shuffle(order)
-        found.append({name: timed(sides[name], device) for name in order})
-    return found
+    """Time and tokens of each side in each round."""
+    return [{name: timed(sides[name], device) for name in turns(sides, number)} for number in range(count)]
 
 
 def lower_bound(values: Sequence[float], doubt: float = 0.05) -> float | None:
-    """What the median is above, but for this doubt; None where there are too few values to say.
+    """Bound below the median that holds but for this doubt; None if there are too few values.
 
     The k-th smallest is above the median only if fewer than k of the values are below it, and each of them is so with
     probability 1/2.
@@ -318,7 +283,7 @@ def result_rows(taken: Sequence[dict[str, Taken]], mask_bytes: int, **common: An
     return found
 
 
-def verdict(row: dict[str, Any]) -> str:
+def verdict(row: Row) -> str:
     """Whether a target is met; empty where there is none."""
     aimed = AIMED_AT.get((row["form"], row["side"]))
     if aimed is None or row["problem"]:
@@ -330,21 +295,22 @@ def verdict(row: dict[str, Any]) -> str:
     return "met" if met else "MISSED"
 
 
-def table(rows: Sequence[dict[str, Any]], *, judged: bool) -> str:
-    """As markdown; judged: with verdicts, which are for NVIDIA GPUs."""
-    header = ["form", "constraint", "batch", "side", "tokens a second", "to free", "lower bound", "bytes", "target"]
-    names = (
-        "form",
-        "constraint",
-        "batch",
-        "side",
-        "tokens_per_s",
-        "ratio_to_free",
-        "ratio_lower",
-        "sent_bytes_a_token",
+def table(rows: Sequence[Row], *, judged: bool) -> str:
+    """Markdown; judged: with verdicts, which are for NVIDIA GPUs."""
+    return table_of(
+        rows,
+        {
+            "form": "form",
+            "constraint": "constraint",
+            "batch": "batch",
+            "side": "side",
+            "tokens a second": "tokens_per_s",
+            "to free": "ratio_to_free",
+            "lower bound": "ratio_lower",
+            "bytes": "sent_bytes_a_token",
+            "target": lambda row: row["problem"] or (verdict(row) if judged else ""),
+        },
     )
-    cells = [[*(str(row[name]) for name in names), row["problem"] or (verdict(row) if judged else "")] for row in rows]
-    return markdown_table(header, cells)
 
 
 def working(model: Model, name: str, sides: dict[str, Side], tokens: int) -> tuple[dict[str, Side], dict[str, str]]:
@@ -363,18 +329,17 @@ def working(model: Model, name: str, sides: dict[str, Side], tokens: int) -> tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--shape", choices=list(SHAPES), default="1b")
-    parser.add_argument("--constraint", nargs="+", choices=[LINES, RECORD], default=[LINES, RECORD])
-    parser.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--side", nargs="+", choices=SIDES, help="only these, and free generation")
-    parser.add_argument("--more", action="store_true", help="the loop with overlap on, off, and with cold masks too")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "device.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "device.csv")
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    made.add_argument("--shape", choices=list(SHAPES), default="1b")
+    made.add_argument("--constraint", nargs="+", choices=[LINES, RECORD], default=[LINES, RECORD])
+    made.add_argument("--form", nargs="+", choices=list(FORMS), default=list(FORMS))
+    made.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
+    made.add_argument("--tokens", type=int, default=64)
+    made.add_argument("--rounds", type=int, default=10)
+    made.add_argument("--side", nargs="+", choices=SIDES, help="only these, and free generation")
+    made.add_argument("--more", action="store_true", help="the loop with overlap on, off, and with cold masks too")
+    arguments = made.parse_args()
     chosen = arguments.side or [side for side in SIDES if arguments.more or side not in MORE]
     model = Model(arguments.shape, arguments.device)
     common = {
@@ -390,11 +355,11 @@ def main() -> None:
         taken = rounds(sides, arguments.rounds, arguments.device)
         common["kernel"] = kernel_in_use(model.model.device)[0]  # torch, if the kernel has failed until now
         place = {"form": form, "constraint": name, "batch": batch, "tokens": tokens}
-        found = result_rows(taken, mask_bytes, **common, **place, load=load_average())
+        found = result_rows(taken, mask_bytes, **common, **place)
         empty = dict.fromkeys(found[0], "")
         rows += found
         rows += [{**empty, **common, **place, "side": side, "problem": why} for side, why in problems.items()]
-        write_csv(arguments.csv, rows)  # after each batch: an interrupted run keeps its rows
+        write_csv(arguments.csv or arguments.results, rows)  # after each batch: an interrupted run keeps its rows
         print(table(rows[-len(found) - len(problems) :], judged=arguments.device == "cuda"), flush=True)
     failed = [row["side"] for row in rows if row["problem"] and row["side"] in (*OURS, *MORE)]
     if failed:

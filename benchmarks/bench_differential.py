@@ -17,7 +17,6 @@ first class that applies:
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections import Counter
@@ -29,7 +28,7 @@ from torch import Tensor
 
 from benchmarks.bench_schemas import Sample, load_samples
 from benchmarks.bench_soundness import HotWalker
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import finish, parser, table_of
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.oracle import Oracle, Undecided
 from benchmarks.schema_libraries import HFGuidedAnyText, LLGuidance, Refused, SchemaLibrary, Walk
@@ -144,20 +143,13 @@ def differences(
             yield "accepted" if accepts(reader, text) else why_refused(text, sample, reader, oracle), sample.name, text
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown: a line for each direction."""
-    header = ["texts of", "read by", "schemas", "texts", *CLASSES]
-    return markdown_table(header, [[str(row[one.replace(" ", "_")]) for one in header] for row in rows])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=2, help="walks for each schema and library")
-    parser.add_argument("--limit", type=int, help="the first N schemas")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
-    parser.add_argument("--list", action="store_true", help="print the texts that are refused")
-    arguments = parser.parse_args()
-    path = None if arguments.only or arguments.limit else RESULTS / "differential.csv"
+    made = parser(__doc__, "differential.csv")
+    made.add_argument("--rounds", type=int, default=2, help="walks for each schema and library")
+    made.add_argument("--limit", type=int, help="the first N schemas")
+    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
+    made.add_argument("--list", action="store_true", help="print the texts that are refused")
+    arguments = made.parse_args()
     samples = load_samples(arguments.only, arguments.limit)
     vocabulary = Vocabulary.from_tokenizer(VOCABULARIES["tekken"]())
     ours, theirs = _HFGuided(vocabulary), _LLGuidance(vocabulary)
@@ -166,14 +158,11 @@ def main() -> None:
         found = list(differences(writer, reader, samples, arguments.rounds))
         counts = Counter(kind for kind, _, _ in found)
         row = {"texts_of": writer.name, "read_by": reader.name, "schemas": len({name for _, name, _ in found})}
-        row |= {"texts": len(found), **{kind.replace(" ", "_"): counts[kind] for kind in CLASSES}}
-        rows.append({**row, "load": load_average()})
+        rows.append({**row, "texts": len(found), **{kind.replace(" ", "_"): counts[kind] for kind in CLASSES}})
         for kind, name, text in found if arguments.list else ():
             if kind != "accepted":
                 print(f"{writer.name}: {kind}: {name}: {text[:300]!r}")
-    if path:
-        write_csv(path, rows)
-    print(f"\n{table(rows)}")
+    finish(arguments, rows, table_of(rows), whole=not (arguments.only or arguments.limit))
 
 
 if __name__ == "__main__":

@@ -2,24 +2,20 @@
 
 A sample is a fresh process with Tekken's 131,072 tokens. It makes a Guide and compiles two plain schemas, which loads
 what every schema needs; that is the row "loading", without imports. Then it compiles two schemas that use the same
-feature, each to its first mask. Rows go to benchmarks/results/first_use.csv.
+feature, each to its first mask.
 
     python -m benchmarks.bench_first_use [--samples 3] [--only NAME ...]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import finish, parser, table_of
+from benchmarks.processes import JobProcess, serve
 from hf_guided.schema.formats import FORMATS
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import vocabularies
@@ -67,28 +63,28 @@ def ready(guide: hg.Guide, schema: dict[str, Any]) -> float:
 
 def sample(name: str) -> dict[str, float]:
     """``measured`` in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.bench_first_use", "--case", name]
-    found = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, cwd=Path(__file__).parents[1])
-    return dict(json.loads(found.stdout.splitlines()[-1]))
+    process = JobProcess(["benchmarks.bench_first_use", "--worker"], limit_s=120)
+    found: dict[str, float] = process.ask(name)
+    process.stop()
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=[LOADING, *FEATURES], default=[LOADING, *FEATURES])
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.case:
-        print(json.dumps(measured(arguments.case)))
+    made = parser(__doc__, "first_use.csv")
+    made.add_argument("--samples", type=int, default=3)
+    made.add_argument("--only", nargs="+", choices=[LOADING, *FEATURES], default=[LOADING, *FEATURES])
+    made.add_argument("--worker", action="store_true", help="a process of one sample")
+    arguments = made.parse_args()
+    if arguments.worker:
+        serve(measured)
         return
     rows = []
     for name in arguments.only:
         samples = [sample(name) for _ in range(arguments.samples)]
         first, again = (statistics.median(one[which] for one in samples) for which in ("first", "again"))
         figures = {"first_ms": first, "again_ms": again, "extra_ms": first - again}
-        rows.append({"case": name} | {key: f"{value:.1f}" for key, value in figures.items()} | {"load": load_average()})
-    print(markdown_table(list(rows[0]), [list(row.values()) for row in rows]))
-    write_csv(RESULTS / "first_use.csv", rows)
+        rows.append({"case": name} | {key: f"{value:.1f}" for key, value in figures.items()})
+    finish(arguments, rows, table_of(rows), whole=len(arguments.only) > len(FEATURES))
 
 
 if __name__ == "__main__":

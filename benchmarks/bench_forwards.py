@@ -3,7 +3,7 @@
     python -m benchmarks.bench_forwards
 
 Greedy answers, in batches of 1 and 8. f is the share of the answers' tokens that lie wholly in forced text, the stop
-token counted as one; llguidance decides it byte by byte (forced_share.py). Row-forwards are forward passes, the
+token counted as one; llguidance decides it byte by byte. Row-forwards are forward passes, the
 prompts' included, counted for each row that still runs. A loop that spends none on forced text needs 1 - f a token;
 0.05 beyond it is for the prompts' passes and what could not be joined. Every answer that has ended is checked with
 jsonschema; "right" are those of the demo model that are the record they should be.
@@ -11,16 +11,20 @@ jsonschema; "right" are those of the demo model that are the record they should 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
+import llguidance
+import numpy as np
+from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
+
 import hf_guided as hg
-from benchmarks.common import RESULTS, markdown_table, write_csv
+from benchmarks.common import Row, finish, parser, table_of
 from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid, random_llama
-from benchmarks.forced_share import ForcedBytes
 from hf_guided import demo
+from hf_guided.constraints.values import JsonSchema
+from hf_guided.schema.normalize import Normalizer
+from hf_guided.schema.to_lark import lark_grammar
 
 Whitespace = Literal["compact", "flexible"]
 SLACK = 0.05
@@ -44,6 +48,60 @@ def bound(whitespace: Whitespace, loop: str, forced_share: float) -> float | Non
     if loop == JUMPS:
         return 1 - forced_share + SLACK
     return WITH_DRAFTS * (1 - forced_share + SLACK) if loop == BOTH else None
+
+
+# -- forced text -------------------------------------------------------------------------------------------------------
+
+_END = 256
+
+
+class _Bytes:
+    """A vocabulary of the 256 bytes and an end, as llguidance wants to see one."""
+
+    eos_token_id, bos_token_id = _END, None
+    tokens = [*(bytes([byte]) for byte in range(256)), b"<|end|>"]
+    special_token_ids = [_END]
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)
+
+
+class ForcedBytes:
+    """Finds forced bytes of texts that satisfy one schema: those where the grammar allows that one byte and no end.
+
+    llguidance decides over single bytes. No token, no automaton and no forced text of ours has a part in it; only the
+    grammar is the one that hf-guided writes, so that both speak of the same language.
+
+    Args:
+        constraint: the schema and its white space.
+    """
+
+    def __init__(self, constraint: JsonSchema):
+        tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
+        closed = constraint.extra == "forbid"
+        grammar = lark_grammar(Normalizer.of(constraint), constraint.style, closed=closed)
+        self._start = llguidance.LLMatcher(tokenizer, grammar + '\n%llguidance {"no_forcing": true}')
+        self._bitmask = allocate_token_bitmask(1, _END + 1)
+
+    def share(self, tokens: Sequence[bytes]) -> tuple[int, int]:
+        """How many of the tokens lie in forced text, and how many there are; the end counts as one that does.
+
+        Raises:
+            ValueError: the text is not in the language.
+        """
+        matcher = self._start.deep_copy()
+        forced: list[bool] = []
+        for byte in b"".join(tokens):
+            fill_next_token_bitmask(matcher, self._bitmask)
+            allowed = np.flatnonzero(np.unpackbits(self._bitmask[0].view(np.uint8), bitorder="little"))
+            forced.append(len(allowed) == 1)
+            if byte not in allowed or not matcher.consume_token(byte):
+                raise ValueError(f"byte {len(forced) - 1} of {b''.join(tokens)!r} is not allowed")
+        if not matcher.is_accepting():
+            raise ValueError(f"{b''.join(tokens)!r} is not finished")
+        ends = np.cumsum([len(token) for token in tokens]).tolist()
+        starts = [0, *ends[:-1]]
+        return 1 + sum(all(forced[a:b]) for a, b in zip(starts, ends, strict=True)), len(tokens) + 1
 
 
 def forced_share(case: Case, answers: Sequence[tuple[Task, list[int]]], whitespace: Whitespace) -> float:
@@ -89,40 +147,37 @@ def count(case: Case, batch: int, whitespace: Whitespace, loop: str, options: di
     }
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """A line a row; a bound that is missed is marked."""
-    lines = []
-    for row in rows:
-        missed = row["bound"] and float(row["row_forwards_per_token"]) > float(row["bound"])
-        lines.append(
-            [
-                row["model"],
-                str(row["batch"]),
-                row["whitespace"],
-                row["loop"],
-                f"{row['ended']} of {row['answers']}",
-                str(row["right"]),
-                str(row["tokens"]),
-                row["forced_share"],
-                row["row_forwards_per_token"],
-                f"{row['bound']} (missed)" if missed else row["bound"],
-                f"{row['accepted']} of {row['drafted']}" if int(row["drafted"]) else "",
-            ]
-        )
-    header = ["model", "batch", "white space", "loop", "ended", "right", "tokens", "f", "row-forwards a token", "bound"]
-    return markdown_table([*header, "accepted"], lines)
+
+    def is_missed(row: Row) -> bool:
+        return bool(row["bound"]) and float(row["row_forwards_per_token"]) > float(row["bound"])
+
+    return table_of(
+        rows,
+        {
+            "model": "model",
+            "batch": "batch",
+            "white space": "whitespace",
+            "loop": "loop",
+            "ended": lambda row: f"{row['ended']} of {row['answers']}",
+            "right": "right",
+            "tokens": "tokens",
+            "f": "forced_share",
+            "row-forwards a token": "row_forwards_per_token",
+            "bound": lambda row: f"{row['bound']} (missed)" if is_missed(row) else row["bound"],
+            "accepted": lambda row: f"{row['accepted']} of {row['drafted']}" if int(row["drafted"]) else "",
+        },
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--csv", type=Path, default=RESULTS / "forwards.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "forwards.csv")
+    made.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    arguments = made.parse_args()
     rows = []
-    for case in (random_llama("tiny"), demo_record(300), demo_examples()):
-        loops = dict(LOOPS)
-        if case.name.startswith("demo"):
-            loops[ASSISTED] = {"draft": demo.load_draft()}
+    for case in (random_llama(), demo_record(300), demo_examples()):
+        loops = {**LOOPS, **({ASSISTED: {"draft": demo.load_draft()}} if case.name.startswith("demo") else {})}
         for whitespace in ("compact", "flexible"):
             for batch in arguments.batch:
                 for loop, options in loops.items():
@@ -130,8 +185,7 @@ def main() -> None:
                         continue  # it writes what is forced anyway
                     rows.append(count(case, batch, whitespace, loop, options))
                     print(" ".join(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
-    write_csv(arguments.csv, rows)
-    print(table(rows))
+    finish(arguments, rows, table(rows))
 
 
 if __name__ == "__main__":

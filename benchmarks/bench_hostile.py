@@ -9,9 +9,7 @@ token. Prints the times from the request to the result, those of a step for deco
 
 from __future__ import annotations
 
-import argparse
 import gc
-import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import hardware, load_average, markdown_table
+from benchmarks.common import machine, markdown_table, origin, parser, percentiles
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import vocabularies
 from tests.integration.hostile_constraints import periods
@@ -34,10 +32,10 @@ FIELDS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
-    parser.add_argument("--hostile", type=int, default=4, help="threads that ask for hostile constraints")
-    arguments = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    made.add_argument("--hostile", type=int, default=4, help="threads that ask for hostile constraints")
+    arguments = made.parse_args()
     tokenizer = vocabularies.demo()
     guide = hg.Guide(tokenizer, len(tokenizer))
     numbers = count()
@@ -56,8 +54,8 @@ def main() -> None:
     beside = f"beside {arguments.hostile} hostile requests"
     rows += [measured(f"{kind}, {beside}", once, arguments.seconds) for kind, once in kinds.items()]
     stop.set()
-    print(f"{hardware()}, load {load_average()}")
     print(markdown_table(["what", "number", "p50 ms", "p90 ms", "p99 ms", "max ms"], rows))
+    print(f"\n{machine([origin()])}")
     for attacker in attackers:
         attacker.join()
 
@@ -87,8 +85,7 @@ def measured(name: str, once: Callable[[], float], seconds: float) -> list[str]:
     end, times = time.perf_counter() + seconds, []
     while time.perf_counter() < end:
         times.append(once())
-    cuts = statistics.quantiles(times, n=100)
-    return [name, str(len(times)), *(f"{value:.3f}" for value in (cuts[49], cuts[89], cuts[98], max(times)))]
+    return [name, str(len(times)), *(f"{value:.3f}" for value in percentiles(times, 50, 90, 99, 100))]
 
 
 def attack(guide: hg.Guide, first: int, begun: threading.Barrier, stop: threading.Event) -> None:

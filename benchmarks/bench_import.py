@@ -2,14 +2,13 @@
 
 Each sample is a fresh process, and the figure is the CPU time of all of it, the interpreter's own start included, which
 stands in the first row. Bytecode is cached, as it is after any installation or first run, whatever
-PYTHONDONTWRITEBYTECODE says here. Rows go to benchmarks/results/import.csv.
+PYTHONDONTWRITEBYTECODE says here.
 
     python -m benchmarks.bench_import [--samples 9]
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks.common import RESULTS, markdown_table, write_csv
+from benchmarks.common import finish, parser, table_of
 
 CASES = {
     "python alone": ["-c", "pass"],
@@ -35,20 +34,19 @@ CASES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=9)
-    samples = parser.parse_args().samples
+    made = parser(__doc__, "import.csv")
+    made.add_argument("--samples", type=int, default=9)
+    arguments = made.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as cache:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = cache
-        for case, arguments in CASES.items():
-            cpu_seconds(arguments, environment)  # writes the bytecode that the samples read
-            seconds = sorted(cpu_seconds(arguments, environment) for _ in range(samples))
+        for case, command in CASES.items():
+            cpu_seconds(command, environment)  # writes the bytecode that the samples read
+            seconds = sorted(cpu_seconds(command, environment) for _ in range(arguments.samples))
             figures = {"median_s": statistics.median(seconds), "fastest_s": seconds[0], "slowest_s": seconds[-1]}
             rows.append({"case": case} | {name: f"{value:.3f}" for name, value in figures.items()})
-    print(markdown_table(list(rows[0]), [list(row.values()) for row in rows]))
-    write_csv(RESULTS / "import.csv", rows)
+    finish(arguments, rows, table_of(rows))
 
 
 def cpu_seconds(arguments: list[str], environment: dict[str, str]) -> float:

@@ -4,7 +4,7 @@ The ways are ``hf-guided batch`` under torchrun, Ray Data with two actors, and `
 short: the demo model in float64 reads an age out of a sentence, greedily. Each way runs twice, from the start of its
 first process to its last answer: once to the end, and once killed (SIGKILL to all its processes) when two fifths of the
 rows are on disk, and then run again. Every run must have each row once, and the same value for it as one process of
-``hg.generate``. If all ways run, rows go to benchmarks/results/jobs.csv.
+``hg.generate``.
 
     python -m benchmarks.bench_jobs [--rows 10000] [--ways batch ray datasets]
 
@@ -13,7 +13,6 @@ Needs the environment of make test-frameworks, and psutil.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,18 +20,25 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.common import RESULTS, installed, load_average, markdown_table, write_csv
-from benchmarks.job_worker import BATCH, LOADING, PROCESSES, SCHEMA, block_rows
-from benchmarks.processes import ROOT
+from benchmarks.common import ROOT, finish, installed, parser, table_of
 from hf_guided import demo
 
+PROCESSES = 2
+BATCH = 32  # rows of one call of generate()
+BLOCKS = 40  # of rows that are written together
+LOADING = {"device": "cpu", "dtype": "float64"}
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "minimum": 18, "maximum": 99}},
+    "required": ["age"],
+}
 NAMES = ("Daria Pinto", "Cret Gomez", "Esther Price", "Camille Engel", "Peirat Moss", "Ines Okafor", "Jon Vale")
 WORK = ("gardener", "cook", "potter", "baker", "teacher", "driver", "painter", "printer", "tailor", "sailor", "singer")
 KILL_AT = 0.4  # of the rows
@@ -40,19 +46,12 @@ LOOK_S = 0.02
 
 
 class Way(NamedTuple):
-    """One way to answer the rows of a folder.
+    """One way to answer the rows of a folder."""
 
-    Args:
-        package: whose version the row of results has.
-        command: starts the job, or continues it.
-        written: how many rows have an answer on disk.
-        values: the number and the value of each answer.
-    """
-
-    package: str
-    command: list[str]
-    written: Callable[[Path], int]
-    values: Callable[[Path], Iterator[tuple[int, Any]]]
+    package: str  # package whose version stands in the row
+    command: list[str]  # command that starts the job, or continues it
+    written: Callable[[Path], int]  # number of rows with an answer on disk
+    values: Callable[[Path], Iterator[tuple[int, Any]]]  # the number and the value of each answer
 
 
 def prompts(count: int) -> list[str]:
@@ -124,8 +123,8 @@ FILES = ["--input", "rows.jsonl", "--schema", "schema.json", "--output", "out.js
 MODEL = ["--model", "demo", "--device", LOADING["device"], "--dtype", LOADING["dtype"], "--batch-size", str(BATCH)]
 WAYS = {
     "batch": Way("hf-guided", [*LAUNCH, *FILES, *MODEL], written_by_batch, values_of_batch),
-    "ray": Way("ray", ["-m", "benchmarks.job_worker", "ray"], written_by_ray, values_of_ray),
-    "datasets": Way("datasets", ["-m", "benchmarks.job_worker", "datasets"], written_by_map, values_of_map),
+    "ray": Way("ray", ["-m", "benchmarks.bench_jobs", "--answer", "ray"], written_by_ray, values_of_ray),
+    "datasets": Way("datasets", ["-m", "benchmarks.bench_jobs", "--answer", "datasets"], written_by_map, values_of_map),
 }
 
 
@@ -164,7 +163,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(children, timeout=60)
 
 
-def finish(process: subprocess.Popen[bytes], folder: Path) -> None:
+def wait_to_end(process: subprocess.Popen[bytes], folder: Path) -> None:
     if process.wait() != 0:
         raise SystemExit(f"the job failed:\n{(folder / 'log.txt').read_text()[-3000:]}")
 
@@ -176,7 +175,7 @@ def wait_for(rows: int, way: Way, process: subprocess.Popen[bytes], folder: Path
 
 
 def check(way: Way, folder: Path, expected: list[Any]) -> None:
-    """Each row is there once, with its value."""
+    """Check that each row is there once, with its value."""
     answers = list(way.values(folder))
     counts = Counter(row for row, _ in answers)
     lost, doubled = set(range(len(expected))) - set(counts), [row for row, count in counts.items() if count > 1]
@@ -190,7 +189,7 @@ def whole_run(way: Way, folder: Path, expected: list[Any]) -> dict[str, str]:
     process = started(way, folder)
     wait_for(1, way, process, folder)
     first = time.perf_counter() - begin
-    finish(process, folder)
+    wait_to_end(process, folder)
     seconds = time.perf_counter() - begin
     check(way, folder, expected)
     return {
@@ -209,23 +208,105 @@ def killed_run(way: Way, folder: Path, expected: list[Any]) -> dict[str, str]:
     at = way.written(folder)
     assert 0 < at < len(expected), f"killed with {at} of {len(expected)} rows; pass a larger --rows"
     begin = time.perf_counter()
-    finish(started(way, folder), folder)
+    wait_to_end(started(way, folder), folder)
     seconds = time.perf_counter() - begin
     check(way, folder, expected)
     return {"killed_at_row": str(at), "continued_s": f"{seconds:.1f}"}
 
 
-def table(rows: Sequence[Mapping[str, str]]) -> str:
-    """The rows of results/jobs.csv as a markdown table."""
-    columns = ("way", "seconds", "rows_per_s", "first_rows_after_s", "killed_at_row", "continued_s", "verdict", "load")
-    return markdown_table(list(columns), [[row[name] for name in columns] for row in rows])
+# -- the jobs that are programs; stopped, the same command continues ---------------------------------------------------
+
+
+def block_rows(folder: Path) -> int:
+    """How many rows are written together."""
+    import pyarrow.parquet as pq
+
+    count: int = pq.read_metadata(folder / "rows.parquet").num_rows
+    return max(1, count // BLOCKS)
+
+
+def run_ray(folder: Path) -> None:
+    """Answer the rows with two actors."""
+    import ray
+    import ray.data
+    from ray.data.checkpoint import CheckpointConfig
+
+    from hf_guided.integrations.ray import GuidedPredictor
+
+    # A CPU for each actor, one to read and one to write.
+    ray.init(num_cpus=PROCESSES + 2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.checkpoint_config = CheckpointConfig(id_column="row", checkpoint_path=str(folder / "checkpoint"))
+    rows = ray.data.read_parquet(str(folder / "rows.parquet"))
+    answers = rows.repartition(target_num_rows_per_block=block_rows(folder)).map_batches(
+        GuidedPredictor,
+        fn_constructor_kwargs={"model": "demo", "constraint": SCHEMA, "loading": LOADING, "batch_size": BATCH},
+        batch_size=block_rows(folder),
+        compute=ray.data.ActorPoolStrategy(size=PROCESSES),
+    )
+    answers.write_parquet(str(folder / "answers"))
+
+
+def run_datasets(folder: Path) -> None:
+    """Answer the rows in two processes, and write them as one data set."""
+    import datasets
+
+    (folder / "parts").mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "benchmarks.bench_jobs", "--answer"]
+    processes = [subprocess.Popen([*command, str(rank)]) for rank in range(PROCESSES)]
+    failed = [process.wait() for process in processes]
+    if any(failed):
+        raise SystemExit(f"the processes ended with {failed}")
+    parts = parts_of(folder, range(part_count(folder)))  # all are finished: this reads their files
+    datasets.concatenate_datasets(parts).save_to_disk(str(folder / "answered"))
+
+
+def parts_of(folder: Path, numbers: Any) -> list[Any]:
+    """Parts of the data set with their answers; those that are finished come from their files."""
+    import datasets
+
+    from hf_guided.integrations.datasets import extract
+
+    datasets.disable_progress_bars()
+    rows = datasets.Dataset.from_parquet(str(folder / "rows.parquet"), cache_dir=str(folder / "cache"))
+    step = extract("demo", constraint=SCHEMA, column="prompt", loading=LOADING, batch_size=BATCH)
+    size = block_rows(folder)
+    parts = []
+    for number in numbers:
+        part = rows.select(range(number * size, min((number + 1) * size, len(rows))))
+        file = str(folder / "parts" / f"{number:05d}.arrow")
+        parts.append(part.map(step, batched=True, batch_size=size, features=step.features(rows), cache_file_name=file))
+    return parts
+
+
+def answer(how: str, folder: Path) -> None:
+    """Answer rows.parquet of a folder: with Ray, with ``datasets.map``, or every second part of the latter."""
+    if how == "ray":
+        run_ray(folder)
+    elif how == "datasets":
+        run_datasets(folder)
+    else:
+        parts_of(folder, range(int(how), part_count(folder), PROCESSES))
+
+
+def part_count(folder: Path) -> int:
+    """How many parts the rows make."""
+    import pyarrow.parquet as pq
+
+    rows: int = pq.read_metadata(folder / "rows.parquet").num_rows
+    return -(-rows // block_rows(folder))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    options = parser.parse_args()
+    made = parser(__doc__, "jobs.csv")
+    made.add_argument("--rows", type=int, default=10_000)
+    made.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    made.add_argument("--answer", help="answer the rows of this folder: by ray, datasets or a process of datasets")
+    options = made.parse_args()
+    if options.answer:
+        answer(options.answer, Path.cwd())
+        return
     expected = expected_values(prompts(options.rows))
     distinct = len({json.dumps(value) for value in expected})
     rows = []
@@ -236,11 +317,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as scratch:
                 prepare(Path(scratch), options.rows)
                 row |= run(way, Path(scratch), expected)
-        rows.append({**row, "distinct_values": str(distinct), "verdict": "same values", "load": load_average()})
+        rows.append({**row, "distinct_values": str(distinct), "verdict": "same values"})
         print(json.dumps(rows[-1]), flush=True)
-    print(table(rows))
-    if options.ways == list(WAYS):
-        write_csv(RESULTS / "jobs.csv", rows)
+    finish(options, rows, table_of(rows), whole=options.ways == list(WAYS))
 
 
 if __name__ == "__main__":

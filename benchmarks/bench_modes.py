@@ -14,45 +14,23 @@ Each library runs in a process of its own that is stopped when a cell takes long
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
-import subprocess
 import sys
 import time
 import traceback
-import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from subprocess import PIPE
 
-import torch
-import transformers
-
-from benchmarks.common import (
-    NOT_INSTALLED,
-    RESULTS,
-    hardware,
-    installed,
-    load_average,
-    markdown_table,
-    origin,
-    python_for,
-    write_csv,
-)
+from benchmarks.common import NOT_INSTALLED, Row, finish, installed, markdown_table, parser, python_for
 from benchmarks.libraries import LIBRARIES, Constraint, NotSupported, lm_format_enforcer_import_error
-from benchmarks.modes import CONSTRAINTS, HOT, MODES, Bench, WrongOutput, finished_text, problem, run_once
-from benchmarks.processes import Lines, read_in_background
+from benchmarks.modes import CONSTRAINTS, MODES, Bench, WrongOutput, finished_text, problem, run_once
+from benchmarks.processes import JobProcess, Killed, quiet, serve
 from tests.vocabularies import demo
-
-STARTING = 180.0  # seconds for the imports of a worker
 
 
 @dataclass
 class Cell:
-    """What one library did in one mode."""
+    """Verdict on one library in one mode."""
 
     mode: str
     library: str
@@ -125,94 +103,56 @@ def _run(bench: Bench, mode: str, constraint: Constraint, seed: int) -> Run:
     return Run(problems, detail="" if bad is None else f"got {bad[:80]!r}")
 
 
-# -- one process per library -------------------------------------------------------------------------------------------
-
-
-def worker(library: str, modes: Iterable[str], seeds: int) -> None:
-    """Print a JSON line for each mode when it is done."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
-    transformers.logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    bench = Bench(LIBRARIES[library], demo())
-    _ = bench.library  # started here, so that its imports count for no cell
-    print("ready", flush=True)
-    for mode in modes:
-        print(json.dumps(asdict(run_cell(bench, mode, seeds))), flush=True)
-
-
 def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) -> Iterator[Cell]:
-    """Every cell of one library; a process that hangs or dies loses its cell, and the next process starts after it."""
-    waiting = list(modes)
-    while waiting:
-        python = python_for(LIBRARIES[library].package)
-        command = [python, "-m", "benchmarks.bench_modes", "--worker", library, "--seeds", str(seeds)]
-        process = subprocess.Popen(
-            [*command, "--mode", *waiting], stdout=PIPE, stderr=PIPE, text=True, cwd=Path(__file__).parents[1]
-        )
-        lines = Lines(process.stdout)
-        errors: list[str] = []
-        read_in_background(process.stderr, errors.append)
-        if lines.next(STARTING) != "ready":
-            process.kill()
-            raise SystemExit(f"{library} could not be started:\n{''.join(errors)[-2000:]}")
-        while waiting:
-            line = lines.next(limit)
-            if not line:
-                break
-            waiting.pop(0)
-            yield Cell(**json.loads(line))
-        process.kill()
-        if waiting:
-            verdict = "hangs" if line is None else f"crashes: process ended with {process.wait()}"
-            yield Cell(waiting.pop(0), library, verdict, "".join(errors)[-160:].strip(), 0, 0, 0, limit)
-        process.wait()
+    """Every cell of one library; a process that hangs or dies loses its cell."""
+    command = ["benchmarks.bench_modes", "--worker", library, "--seeds", str(seeds)]
+    process = JobProcess(command, limit, python=python_for(LIBRARIES[library].package))
+    for mode in modes:
+        try:
+            yield Cell(**process.ask(mode))
+        except Killed as killed:
+            verdict = "hangs" if killed.outcome == "timeout" else f"crashes: process ended with {killed.returncode}"
+            yield Cell(mode, library, verdict, "", 0, 0, 0, limit)
+    process.stop()
 
 
-# -- the table ---------------------------------------------------------------------------------------------------------
+def worker(library: str, seeds: int) -> None:
+    """Answer each mode with its cell."""
+    quiet()
+    bench = Bench(LIBRARIES[library], demo())
+    _ = bench.library  # made here, so that its imports count for no cell
+    serve(lambda mode: asdict(run_cell(bench, mode, seeds)))
 
 
-def table(cells: Sequence[Cell]) -> str:
-    """Markdown: a line for each mode, a column for each library, in the order of the cells."""
-    libraries = list(dict.fromkeys(cell.library for cell in cells))
-    modes = list(dict.fromkeys(cell.mode for cell in cells))
-    verdicts = {(cell.mode, cell.library): cell.verdict for cell in cells}
-    header = ["mode", *(f"{name} {installed(LIBRARIES[name].package)}" for name in libraries)]
-    return markdown_table(header, [[mode, *(verdicts.get((mode, name), "") for name in libraries)] for mode in modes])
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: a line for each mode, a column for each library, in the order of the rows."""
+    versions = {row["library"]: row["version"] for row in rows}
+    verdicts = {(row["mode"], row["library"]): row["verdict"] for row in rows}
+    header = ["mode", *(f"{name} {version}" for name, version in versions.items())]
+    modes = dict.fromkeys(row["mode"] for row in rows)
+    return markdown_table(header, [[mode, *(verdicts.get((mode, name), "") for name in versions)] for mode in modes])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    made = parser(__doc__, "modes.csv")
     there = [name for name, library in LIBRARIES.items() if installed(library.package) != NOT_INSTALLED]
-    parser.add_argument("--library", nargs="+", choices=LIBRARIES, default=there)
-    parser.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds a cell may take")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "modes.csv")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    made.add_argument("--library", nargs="+", choices=LIBRARIES, default=there)
+    made.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
+    made.add_argument("--seeds", type=int, default=3)
+    made.add_argument("--limit", type=float, default=60.0, help="seconds a cell may take")
+    made.add_argument("--worker", help="one library's process")
+    arguments = made.parse_args()
     if arguments.worker:
-        worker(arguments.worker, arguments.mode, arguments.seeds)
+        worker(arguments.worker, arguments.seeds)
         return
     cells = []
     for library in arguments.library:
         for cell in run_library(library, arguments.mode, arguments.seeds, arguments.limit):
-            print(
-                f"{cell.library:20} {cell.mode:34} {cell.seconds:5.1f} s  {cell.verdict}  {cell.detail}",
-                file=sys.stderr,
-            )
+            print(f"{library:20} {cell.mode:34} {cell.seconds:5.1f} s  {cell.verdict}  {cell.detail}", file=sys.stderr)
             cells.append(cell)
     cells.sort(key=lambda cell: (arguments.mode.index(cell.mode), arguments.library.index(cell.library)))
-    versions = {name: installed(LIBRARIES[name].package) for name in arguments.library}
-    write_csv(
-        arguments.csv, [{**asdict(cell), "version": versions[cell.library], "load": load_average()} for cell in cells]
-    )
-    print(table(cells))
-    made = origin()
-    print(
-        f"\n{len(CONSTRAINTS)} constraints x {arguments.seeds} seeds a cell, temperature {HOT['temperature']} where it "
-        f"samples; transformers {made['transformers']}, torch {made['torch']}, {hardware()}, {made['date']}.\n"
-    )
+    rows = [{**asdict(cell), "version": installed(LIBRARIES[cell.library].package)} for cell in cells]
+    finish(arguments, rows, table(rows), whole=(arguments.library, arguments.mode) == (there, list(MODES)))
     for library in arguments.library:
         if LIBRARIES[library].remark:
             print(f"- {library}: {LIBRARIES[library].remark}.")

@@ -1,7 +1,6 @@
 """What does one call of a logits processor cost? Side by side, token by token, on the same documents.
 
     python -m benchmarks.bench_processor [--batch 1 16] [--whitespace compact flexible] [--repetitions 8] [--threads 1]
-    python -m benchmarks.bench_processor --overlap --batch 1 16 64
 
 Documents of the 12-field record, tokenized with Tekken (131,072 tokens), are replayed through each processor as
 generate() would: one call per step, prompt and document so far in ``input_ids``, random fp32 scores of all columns.
@@ -14,14 +13,10 @@ generate() would: one call per step, prompt and document so far in ``input_ids``
   because on a busy machine a long call is interrupted and a short one is not.
 - "engine" is the library's own work: accept_token and fill_next_token_bitmask of raw xgrammar matchers on the same
   tokens, replayed in turn with the others. What a processor takes beyond it is its share outside the engine.
-- With ``--overlap`` the sides are hf-guided's processor with its companion, the thread for masks on, off and as the
-  library decides; masks warm, and cold (a guide that has only compiled). Between the companion and the processor stands
-  a multiplication of matrices of some 4 ms instead of a forward pass; a call's time is that of the two alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import time
@@ -29,15 +24,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import RESULTS, hardware, load_average, markdown_table, origin, record12, write_csv
+from benchmarks.common import Row, finish, parser, percentiles, record12, rounded, table_of, turns
 from benchmarks.schema_peers import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
@@ -110,37 +103,14 @@ def timed(call: Callable[[], Any]) -> Taken:
     return taken
 
 
-class Ahead:
-    """A processor, its companion, and a multiplication of matrices between the two, as in generate()."""
-
-    def __init__(self, processor: Any):
-        self._processor = processor
-        self._factor = torch.full((640, 640), 1 / 640)
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        return cast("Tensor", self._processor(input_ids, scores))
-
-    def before(self, input_ids: Tensor) -> Taken:
-        """The time that the companion took."""
-        taken = timed(partial(self._processor.companion, input_ids, None))
-        torch.linalg.multi_dot([self._factor] * 3)
-        return taken
-
-
 def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) -> list[Taken]:
-    """What each call took."""
+    """Time of each call."""
     times = []
     for step, input_ids in enumerate(replay.steps):
         # Copied by numpy: torch's threads may wait for each other for milliseconds, and leave the caches cold.
         own = torch.from_numpy(scores[step % len(scores)].numpy().copy())
-        before = processor.before(input_ids) if isinstance(processor, Ahead) and step else (0, 0)
-        wall, cpu = timed(partial(processor, input_ids, own))
-        times.append((before[0] + wall, before[1] + cpu))
+        times.append(timed(partial(processor, input_ids, own)))
     return times
-
-
-def time_engine(engine: EngineAlone, replay: Replay) -> list[Taken]:
-    return [timed(partial(engine.step, new_ids)) for new_ids in replay.new_ids]
 
 
 def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor, text: Tensor) -> int:
@@ -170,7 +140,7 @@ def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor
 
 
 def check_accepts(name: str, processor: Processor, replay: Replay, scores: Tensor) -> None:
-    """Every token of the documents must be allowed where it comes."""
+    """Check that every token of the documents is allowed at its place."""
     for step, input_ids in enumerate(replay.steps[:-1]):
         masked = processor(input_ids, scores.clone())
         for i in replay.live[step + 1]:
@@ -178,28 +148,10 @@ def check_accepts(name: str, processor: Processor, replay: Replay, scores: Tenso
             assert not torch.isinf(masked[i, token_id]), f"{name} refuses token {token_id} at step {step} of row {i}"
 
 
-def overlap_sides(guide: Any, constraint: Any) -> dict[str, Callable[[], Processor]]:
-    """The processor with its companion: overlap off, on and as the library decides; masks warm and cold."""
-    import hf_guided as hg
-
-    def side(masks: str, overlap: Any) -> Callable[[], Processor]:
-        def make() -> Processor:
-            used = guide if masks == "warm" else hg.Guide(guide.tokenizer, guide.vocabulary.padded_size)
-            used.compile(constraint)
-            return Ahead(used.logits_processor(constraint, overlap=overlap))
-
-        return make
-
-    return {
-        f"{masks}, overlap {value}": side(masks, {"on": True, "off": False}.get(value, value))
-        for masks, value in product(["warm", "cold"], ["off", "on", "auto"])
-    }
-
-
 def summary(times: Sequence[Taken]) -> tuple[float, float, float, float]:
     """Milliseconds a call: p20, p50, p80 of wall time, p50 of CPU time."""
-    low, middle, high = np.percentile(np.array(times)[:, 0] / 1e6, [20, 50, 80])
-    return float(low), float(middle), float(high), float(np.median(np.array(times)[:, 1]) / 1e6)
+    low, middle, high = percentiles([wall / 1e6 for wall, _ in times], 20, 50, 80)
+    return low, middle, high, percentiles([cpu / 1e6 for _, cpu in times], 50)[0]
 
 
 # -- the sides ---------------------------------------------------------------------------------------------------------
@@ -208,7 +160,7 @@ def summary(times: Sequence[Taken]) -> tuple[float, float, float, float]:
 class Setup:
     """Tokenizer, grammars and processors of one white space rule, all compiled before anything is timed."""
 
-    def __init__(self, whitespace: Literal["compact", "flexible"], with_outlines: bool, overlap: bool = False):
+    def __init__(self, whitespace: Literal["compact", "flexible"], with_outlines: bool):
         import xgrammar
         from xgrammar.contrib.hf import LogitsProcessor
 
@@ -238,8 +190,6 @@ class Setup:
                 "hf-guided, llguidance": ours(exact, "llguidance"),
                 "hf-guided": ours(exact, "auto"),
             }
-        if overlap:
-            self.sides = {PEER: self.sides[PEER], OURS: self.sides[OURS], **overlap_sides(self.guide, exact)}
         if with_outlines:
             self.sides["outlines (outlines-core)"] = self._outlines(schema)
 
@@ -298,12 +248,11 @@ def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[Taken]]:
     for name, make in setup.sides.items():
         check_accepts(name, make(), replay, scores[0])
     times: dict[str, list[Taken]] = {name: [] for name in [*setup.sides, ENGINE]}
-    order = list(times)
     for repetition in range(repetitions + 1):
-        random.Random(repetition).shuffle(order)
-        for name in order:
+        for name in turns(times, repetition):
             if name == ENGINE:
-                taken = time_engine(EngineAlone(setup.compiled, rows, setup.vocab), replay)
+                engine = EngineAlone(setup.compiled, rows, setup.vocab)
+                taken = [timed(partial(engine.step, new_ids)) for new_ids in replay.new_ids]
             else:
                 taken = time_replay(setup.sides[name](), replay, scores)
             if repetition:  # the first warms up
@@ -336,60 +285,39 @@ def result_rows(times: dict[str, list[Taken]], **common: Any) -> list[dict[str, 
     return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    header = [
-        "batch",
-        "white space",
-        "side",
-        "p20 ms",
-        "median ms",
-        "p80 ms",
-        "CPU ms",
-        "ratio",
-        "CPU ratio",
-        "outside",
-    ]
-    cells = [
-        [
-            str(row["batch"]),
-            row["whitespace"],
-            row["side"],
-            *(f"{float(row[name]):.3f}" for name in ("p20_ms", "p50_ms", "p80_ms", "cpu_p50_ms")),
-            *(f"{float(row[name]):.2f}" for name in ("ratio", "cpu_ratio")),
-            f"{float(row['outside_engine']):.0%}" if row["outside_engine"] else "",
-        ]
-        for row in rows
-    ]
-    return markdown_table(header, cells)
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: a line for each side."""
+    return table_of(
+        rows,
+        {
+            "batch": "batch",
+            "white space": "whitespace",
+            "processor": "side",
+            "median ms": rounded("p50_ms", 3),
+            "p20 - p80 ms": lambda row: f"{float(row['p20_ms']):.3f} - {float(row['p80_ms']):.3f}",
+            "ratio": rounded("ratio"),
+            "CPU time ratio": rounded("cpu_ratio"),
+            "outside the engine": lambda row: f"{float(row['outside_engine']):.1%}" if row["outside_engine"] else "",
+        },
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
-    parser.add_argument("--whitespace", nargs="+", choices=["compact", "flexible"], default=["compact", "flexible"])
-    parser.add_argument("--repetitions", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    parser.add_argument("--no-outlines", action="store_true", help="its index takes a while to build")
-    parser.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
-    parser.add_argument("--csv", type=Path, help="default: processor.csv, or processor_overlap.csv")
-    arguments = parser.parse_args()
-    name = "processor_overlap.csv" if arguments.overlap else "processor.csv"
+    made = parser(__doc__, "processor.csv")
+    made.add_argument("--batch", nargs="+", type=int, default=[1, 16])
+    made.add_argument("--whitespace", nargs="+", choices=["compact", "flexible"], default=["compact", "flexible"])
+    made.add_argument("--repetitions", type=int, default=8)
+    made.add_argument("--threads", type=int, default=1, help="torch threads")
+    made.add_argument("--no-outlines", action="store_true", help="its index takes a while to build")
+    arguments = made.parse_args()
     torch.set_num_threads(arguments.threads)
     rows = []
     for whitespace in arguments.whitespace:
-        with_outlines = whitespace == "compact" and not (arguments.no_outlines or arguments.overlap)
-        setup = Setup(whitespace, with_outlines, arguments.overlap)
+        setup = Setup(whitespace, whitespace == "compact" and not arguments.no_outlines)
         for batch in arguments.batch:
-            common = {"batch": batch, "whitespace": whitespace, "threads": arguments.threads, "load": load_average()}
+            common = {"batch": batch, "whitespace": whitespace, "threads": arguments.threads}
             rows += result_rows(run(setup, batch, arguments.repetitions), **common)
-    write_csv(arguments.csv or RESULTS / name, rows)
-    print(table(rows))
-    made = origin()
-    print(
-        f"\nratio: median call, copy included, to {PEER}'s; outside: share of the median outside the engine.\n"
-        f"torch threads {arguments.threads}, {hardware()}, load {rows[0]['load']} to {load_average()}; torch "
-        f"{made['torch']}, xgrammar {made['xgrammar']}, llguidance {made['llguidance']}, {made['date']}."
-    )
+    finish(arguments, rows, table(rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Free requests: how fast is hf-guided's server beside `transformers serve`, and how fast is it with a schema?
 
-    python -m benchmarks.bench_serve [--clients N] [--requests N] [--runs N] [--csv FILE]
+    python -m benchmarks.bench_serve [--clients N] [--requests N] [--runs N]
 
 Both servers run in processes of their own, with continuous batching, the demo model and one thread. Clients in this
 process send invoices to /v1/completions, greedy; each sends its next request when the last one is answered. Measured
@@ -10,8 +10,6 @@ measurement, and answers every prompt once before times are measured. The two se
 
 from __future__ import annotations
 
-import argparse
-import http.client
 import json
 import os
 import socket
@@ -19,14 +17,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import Request, urlopen
 
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import Row, finish, parser, table_of
 from hf_guided import demo
 
 MAX_NEW_TOKENS = 120
@@ -57,25 +56,21 @@ def served(name: str, folder: Path) -> Iterator[int]:
 
 
 def is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return bool(answer.status == 200)
     except OSError:
         return False
-    finally:
-        connection.close()
 
 
 def answered(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> tuple[list[int], float]:
-    """The tokens of each answer, and how many seconds all of them took."""
+    """Tokens of each answer, and the seconds of all of them."""
 
     def post(body: dict[str, Any]) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-        answer = json.loads(connection.getresponse().read())
-        connection.close()
-        return int(answer["usage"]["completion_tokens"])
+        headers = {"content-type": "application/json"}
+        request = Request(f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), headers)
+        with urlopen(request, timeout=300) as answer:
+            return int(json.load(answer)["usage"]["completion_tokens"])
 
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
@@ -93,7 +88,7 @@ def bodies_of(kind: str, examples: Sequence[demo.Example]) -> list[dict[str, Any
 
 
 def alike(examples: Sequence[demo.Example], folder: Path) -> list[demo.Example]:
-    """Those whose answers are equally long everywhere."""
+    """Examples whose answers are equally long everywhere."""
     lengths = []
     for name, kind in KINDS:
         with served(name, folder) as port:
@@ -127,39 +122,36 @@ def rows_of(folder: Path, clients: int, requests: int, runs: int) -> list[dict[s
                 "tokens_per_s": f"{statistics.median(found):.1f}",
                 "ratio": f"{statistics.median(found) / statistics.median(base):.3f}",
                 "ratios": " ".join(f"{one / other:.3f}" for one, other in zip(found, base, strict=True)),
-                "load": load_average(),
             }
         )
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The rows as they are shown."""
     columns = {
         "server": "server",
-        "kind": "requests",
+        "requests": "kind",
         "clients": "clients",
-        "requests": "prompts",
-        "tokens_per_s": "tokens a second",
+        "prompts": "requests",
+        "tokens a second": "tokens_per_s",
         "ratio": "ratio",
-        "ratios": "of each run",
+        "of each run": "ratios",
     }
-    return markdown_table([*columns.values()], [[str(row[name]) for name in columns] for row in rows])
+    return table_of(rows, columns)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--requests", type=int, default=96)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "serve.csv")
-    given = parser.parse_args()
+    made = parser(__doc__, "serve.csv")
+    made.add_argument("--clients", type=int, default=16)
+    made.add_argument("--requests", type=int, default=96)
+    made.add_argument("--runs", type=int, default=3)
+    given = made.parse_args()
     with TemporaryDirectory() as folder:
         for part in demo.load():
             part.save_pretrained(folder)
         rows = rows_of(Path(folder), given.clients, given.requests, given.runs)
-    write_csv(given.csv, rows)
-    print(table(rows))
+    finish(given, rows, table(rows))
     print("\nThe ratio is to free requests: of `transformers serve`, or, with a schema, of hf-guided itself.")
 
 

@@ -1,6 +1,6 @@
 """From how many clients on are shared batches faster than one request after another, and what does a lone client pay?
 
-    python -m benchmarks.bench_serve_engines [--clients N ...] [--requests N] [--runs N] [--csv FILE]
+    python -m benchmarks.bench_serve_engines [--clients N ...] [--requests N] [--runs N]
 
 Each client sends its next request when the last one is answered: invoices of the demo model as JSON records (guided),
 and the same prompts without a constraint (free), greedy. Before times are measured, both engines answer every prompt,
@@ -9,18 +9,16 @@ and have to write the same tokens. Engines take turns, run by run.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import Row, finish, parser, table_of
 from hf_guided import demo
 from hf_guided.serve.engines.jobs import Engine
 from hf_guided.serve.engines.one_by_one import OneByOne
@@ -96,37 +94,34 @@ def rows_of(guide: hg.Guide, model: Any, clients: Sequence[int], requests: int, 
                         "latency_max_ms": f"{1e3 * max(latencies[name]):.1f}",
                         "latency_ratio": f"{statistics.median(latencies[name]) / alone:.2f}",
                         "threads": torch.get_num_threads(),
-                        "load": load_average(),
                     }
                 )
     return rows
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The rows as they are shown."""
     columns = {
-        "kind": "requests",
+        "requests": "kind",
         "clients": "clients",
         "engine": "engine",
-        "tokens_per_s": "tokens a second",
-        "latency_p50_ms": "latency, median ms",
-        "latency_max_ms": "latency, most ms",
-        "latency_ratio": "ratio of medians",
+        "tokens a second": "tokens_per_s",
+        "latency, median ms": "latency_p50_ms",
+        "latency, most ms": "latency_max_ms",
+        "ratio of medians": "latency_ratio",
     }
-    return markdown_table([*columns.values()], [[str(row[name]) for name in columns] for row in rows])
+    return table_of(rows, columns)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--requests", type=int, default=64)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "serve_engines.csv")
-    given = parser.parse_args()
+    made = parser(__doc__, "serve_engines.csv")
+    made.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
+    made.add_argument("--requests", type=int, default=64)
+    made.add_argument("--runs", type=int, default=3)
+    given = made.parse_args()
     model, tokenizer = demo.load()
     rows = rows_of(hg.Guide(tokenizer, model), model, given.clients, given.requests, given.runs)
-    write_csv(given.csv, rows)
-    print(table(rows))
+    finish(given, rows, table(rows))
     same = min(row["same_answers"] for row in rows)
     print(f"\n{same} of {given.requests} answers have the same tokens in both engines.")
 

@@ -14,13 +14,11 @@ Other rows are those of ``hg.generate`` with a tiny random model at a high tempe
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -29,10 +27,9 @@ from torch import Tensor
 
 import hf_guided as hg
 from benchmarks.bench_schemas import Sample, load_samples
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import finish, parser, table_of
 from benchmarks.modes import tiny_llama
 from benchmarks.oracle import Oracle, Undecided
-from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.matcher import Matcher
 from hf_guided.constraints.json_style import KeyOrder
@@ -99,7 +96,7 @@ class HotWalker:
         return self.walk(matcher, minimum + self._random.choice(MORE_TOKENS), is_limit=True)
 
     def walk(self, matcher: Walkable, most_tokens: int = MOST_TOKENS, *, is_limit: bool = False) -> Walked:
-        """From the start of the grammar to its end, or until it is cut.
+        """Walk from the start of the grammar to its end, or until the walk is cut.
 
         Args:
             matcher: at the start.
@@ -143,7 +140,7 @@ class HotWalker:
 
 @dataclass
 class Report:
-    """What came out of the walks over one vocabulary."""
+    """Counts of the walks over one vocabulary."""
 
     schemas: int = 0
     endings: Counter[str] = field(default_factory=Counter)
@@ -185,18 +182,6 @@ class Report:
         }
 
 
-def compiled_samples(
-    vocabulary: Vocabulary, samples: Sequence[Sample], key_order: KeyOrder = "declared"
-) -> Iterator[tuple[Sample, CompiledConstraint]]:
-    """The samples that are not refused."""
-    compiler = Compiler(vocabulary)
-    for sample in samples:
-        try:
-            yield sample, compiler.compile(hg.JsonSchema(sample.schema, extra="allow", key_order=key_order))
-        except (hg.ConstraintError, hg.CompileLimitExceeded):
-            continue
-
-
 def soundness(
     vocabulary: Vocabulary,
     samples: Sequence[Sample],
@@ -205,8 +190,12 @@ def soundness(
     key_order: KeyOrder = "declared",
 ) -> Report:
     """Walk every sample ``rounds`` times, and judge what ended."""
-    walker, report = HotWalker(vocabulary, seed), Report()
-    for sample, compiled in compiled_samples(vocabulary, samples, key_order):
+    walker, report, compiler = HotWalker(vocabulary, seed), Report(), Compiler(vocabulary)
+    for sample in samples:
+        try:
+            compiled = compiler.compile(hg.JsonSchema(sample.schema, extra="allow", key_order=key_order))
+        except (hg.ConstraintError, hg.CompileLimitExceeded):
+            continue
         report.schemas += 1
         oracle = Oracle(sample.schema)
         for number in range(rounds):
@@ -239,31 +228,16 @@ def generated(samples: Sequence[Sample], rows: int, seed: int = 0, key_order: Ke
     return report
 
 
-COLUMNS = (*Report().row("", ""),)
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: a line for each vocabulary."""
-    return markdown_table(
-        [one.replace("_", " ") for one in COLUMNS], [[str(row[one]) for one in COLUMNS] for row in rows]
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=8, help="walks for each schema and vocabulary")
-    parser.add_argument("--limit", type=int, help="the first N schemas")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
-    parser.add_argument("--vocabulary", nargs="+", choices=VOCABULARIES, default=["tekken", "demo"])
-    parser.add_argument("--key-order", nargs="+", choices=get_args(KeyOrder), default=list(get_args(KeyOrder)))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--csv", type=Path)
-    arguments = parser.parse_args()
-    # A look at a few schemas is not the table's business.
-    path = arguments.csv or (None if arguments.only or arguments.limit else RESULTS / "soundness.csv")
+    made = parser(__doc__, "soundness.csv")
+    made.add_argument("--rounds", type=int, default=8, help="walks for each schema and vocabulary")
+    made.add_argument("--limit", type=int, help="the first N schemas")
+    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
+    made.add_argument("--vocabulary", nargs="+", choices=VOCABULARIES, default=["tekken", "demo"])
+    made.add_argument("--key-order", nargs="+", choices=get_args(KeyOrder), default=list(get_args(KeyOrder)))
+    made.add_argument("--seed", type=int, default=0)
+    arguments = made.parse_args()
     samples = load_samples(arguments.only, arguments.limit)
-    if not samples:
-        raise SystemExit(f"no such schemas: {arguments.only}")
     rows = []
     for name, key_order in product([*arguments.vocabulary, _GENERATED], arguments.key_order):
         how = arguments.rounds, arguments.seed, key_order
@@ -271,12 +245,10 @@ def main() -> None:
             report = generated(samples, *how)
         else:
             report = soundness(Vocabulary.from_tokenizer(VOCABULARIES[name]()), samples, *how)
-        rows.append({**report.row(name, key_order), "load": load_average()})
+        rows.append(report.row(name, key_order))
         for line in (*report.failures, *(f"undecided: {one}" for one in report.undecided)):
             print(f"{name}, {key_order}: {line}", flush=True)
-    if path:
-        write_csv(path, rows)
-    print(f"\n{table(rows)}")
+    finish(arguments, rows, table_of(rows), whole=not (arguments.only or arguments.limit))
 
 
 if __name__ == "__main__":

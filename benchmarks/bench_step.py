@@ -1,18 +1,19 @@
-"""What does a step cost the host? Two trees of the sources, in turn, without a GPU.
+"""What does a step cost the host, and a whole call? Two trees of the sources, in turn, without a GPU.
 
     git worktree add /tmp/before COMMIT && (cd /tmp/before && python -m scripts.build_core)
-    python -m benchmarks.bench_step /tmp/before . [--batch 1 8 64] [--rounds 3] [--whole]
+    python -m benchmarks.bench_step /tmp/before . [--batch 1 8 64] [--rounds 3] [--seam NAME ...] [--whole]
 
 Each row of a batch writes another document of record12, so all masks are warm after the first replay. The function that
 writes the masked scores, or launches what does, is replaced by a stub, unless --whole: what remains is the work of the
 Python thread, in microseconds of its CPU time. "rows" is a token for each row and its next mask; "processor" and "loop"
-are whole steps of a logits processor and of the fast loop. Each round runs both trees, in changing order, each in a
-process of its own. A row's ratio is its median to that of the first tree.
+are whole steps of a logits processor and of the fast loop. "generate" is a call of ``hg.generate`` with the demo model
+on its own tasks, and "free" the same prompts in ``model.generate``: CPU time of the whole call, nothing replaced. Each
+round runs both trees, in changing order, each in a process of its own. A row's ratio is its median to that of the first
+tree.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -22,10 +23,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import RESULTS, data_folder, hardware, load_average, markdown_table, write_csv
+from benchmarks.common import ROOT, data_folder, finish, parser, table_of
 
-ROOT = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("step_worker.py")
+SEAMS = ("rows", "processor", "loop", "generate", "free")
 
 
 def measured(tree: Path, seam: str, rows: int, replays: int, whole: bool) -> list[float]:
@@ -48,16 +49,16 @@ def commit(tree: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("trees", nargs=2, type=Path, help="before and after")
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
-    parser.add_argument("--replays", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--whole", action="store_true", help="with the masked scores, on the CPU")
-    parser.add_argument("--csv", type=Path, default=RESULTS / "step.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "step.csv")
+    made.add_argument("trees", nargs=2, type=Path, help="before and after")
+    made.add_argument("--batch", nargs="+", type=int, default=[1, 8, 64])
+    made.add_argument("--seam", nargs="+", choices=SEAMS, default=SEAMS)
+    made.add_argument("--replays", type=int, default=3)
+    made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--whole", action="store_true", help="with the masked scores, on the CPU")
+    arguments = made.parse_args()
     rows: list[dict[str, Any]] = []
-    for seam, batch in product(("rows", "processor", "loop"), arguments.batch):
+    for seam, batch in product(arguments.seam, arguments.batch):
         taken: dict[Path, list[float]] = {tree: [] for tree in arguments.trees}
         for number in range(arguments.rounds):
             for tree in arguments.trees if number % 2 else reversed(arguments.trees):
@@ -70,17 +71,13 @@ def main() -> None:
                     "commit": commit(tree),
                     "seam": seam,
                     "batch": batch,
-                    "scores": "written" if arguments.whole else "stubbed",
+                    "scores": "written" if arguments.whole or seam in ("generate", "free") else "stubbed",
                     "p50_us": f"{median:.1f}",
                     "least_us": f"{min(values):.1f}",
                     "ratio": f"{median / base:.3f}",
-                    "device": hardware(),
-                    "load": load_average(),
                 }
             )
-    write_csv(arguments.csv, rows)
-    names = ("commit", "seam", "batch", "scores", "p50_us", "least_us", "ratio")
-    print(markdown_table(names, [[str(row[name]) for name in names] for row in rows]))
+    finish(arguments, rows, table_of(rows))
 
 
 if __name__ == "__main__":

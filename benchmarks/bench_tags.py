@@ -12,21 +12,16 @@ turns in one process, which has compiled something before. "Refused" is what a l
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
-
 import hf_guided as hg
-from benchmarks.bench_schemas import load_samples
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import Row, finish, parser, schema_rows, table_of
+from benchmarks.processes import quiet
 from benchmarks.schema_libraries import llguidance_tokenizer, xgrammar_compilers
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from hf_guided.vocabulary.tokens import Vocabulary
@@ -121,38 +116,30 @@ def row(name: str, number: int, taken: Sequence[float | None], ours: Sequence[fl
     }
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """Markdown: a line for each library and number of tools."""
-    header = ["tools", "library", "ready p50 ms", "p90 ms", "slowest ms", "hf-guided / this library", "refused"]
-    return markdown_table(
-        header,
-        [
-            [
-                str(row["tools"]),
-                row["library"],
-                *(row[key] for key in ("ready_p50_ms", "ready_p90_ms", "slowest_ms")),
-                f"{row['ratio']}x",
-                f"{row['refused']} of {row['sets']}",
-            ]
-            for row in rows
-        ],
+    return table_of(
+        rows,
+        {
+            "tools": "tools",
+            "library": "library",
+            "ready p50 ms": "ready_p50_ms",
+            "p90 ms": "ready_p90_ms",
+            "slowest ms": "slowest_ms",
+            "hf-guided / this library": lambda row: f"{row['ratio']}x",
+            "refused": lambda row: f"{row['refused']} of {row['sets']}",
+        },
     )
 
 
-def _names(number: int) -> list[str]:
-    return [f"tool_{i}" for i in range(number)]
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--sets", type=int, default=40)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "tags.csv")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+    made = parser(__doc__, "tags.csv")
+    made.add_argument("--sets", type=int, default=40)
+    arguments = made.parse_args()
+    quiet()
     tokenizer = fast_tekken()
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    schemas = [sample.schema for sample in load_samples() if isinstance(sample.schema, dict)]
+    schemas = [row["schema"] for row in schema_rows() if isinstance(row["schema"], dict)]
     objects = [schema for schema in schemas if schema.get("type") == "object"]
     rows = []
     for number in TOOL_COUNTS:
@@ -165,13 +152,11 @@ def main() -> None:
         }
         measure(libraries, [{"warm": {"type": "object", "properties": {"up": {"type": "string"}}}}])
         chosen = random.Random(number).sample(objects, number * min(arguments.sets, len(objects) // number))
-        sets = [dict(zip(_names(number), chosen[i:], strict=False)) for i in range(0, len(chosen), number)]
+        names = [f"tool_{i}" for i in range(number)]
+        sets = [dict(zip(names, chosen[i:], strict=False)) for i in range(0, len(chosen), number)]
         taken = measure(libraries, sets)
         rows += [row(name, number, taken[name], taken["hf-guided"]) for name in libraries]
-    for each in rows:
-        each["load"] = load_average()
-    write_csv(arguments.csv, rows)
-    print(table(rows))
+    finish(arguments, rows, table(rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ page's script, when all tokens and plots are in place; the least and the greates
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import RESULTS, load_average, markdown_table, write_csv
+from benchmarks.common import finish, parser, table_of
 from hf_guided import demo
 from tests import vocabularies
 from tests.browser import MISSING, chromium, visit
@@ -68,15 +67,13 @@ def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
         "shown_ms_greatest": round(max(drawn)),
         "cpu_ms_per_token": f"{1000 * least[False] / tokens:.2f}",
         "cpu_ms_per_token_traced": f"{1000 * least[True] / tokens:.2f}",
-        "load": load_average(),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--csv", type=Path, default=RESULTS / "trace.csv")
-    arguments = parser.parse_args()
+    made = parser(__doc__, "trace.csv")
+    made.add_argument("--runs", type=int, default=5)
+    arguments = made.parse_args()
     if chromium() is None:
         raise SystemExit(MISSING)
     torch.set_num_threads(1)
@@ -84,8 +81,7 @@ def main() -> None:
     for name, tokens in ("demo", 50), ("demo", 500), ("random, Tekken", 500):
         rows.append(measure(name, tokens, arguments.runs))
         print(" ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-    write_csv(arguments.csv, rows)
-    print(markdown_table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
+    finish(arguments, rows, table_of(rows))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ The sides are those of bench_device.py. Numbers are for each step, that is for e
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.bench_device import COMPANION, FORMS, FREE, LINES, LOOP, PROCESSOR, RECORD, Model
-from benchmarks.common import markdown_table
+from benchmarks.common import markdown_table, parser
 from benchmarks.decode_cases import SHAPES
 
 SIDES = FREE, PROCESSOR, COMPANION, LOOP
@@ -25,15 +24,15 @@ COPIES = ("cudaMemcpyAsync",)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--shape", choices=list(SHAPES), default="1b")
-    parser.add_argument("--form", choices=list(FORMS), default="eager")
-    parser.add_argument("--constraint", choices=[LINES, RECORD], default=LINES)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=32)
-    parser.add_argument("--trace", type=Path, help="a Chrome trace of the fast loop")
-    given = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    made.add_argument("--shape", choices=list(SHAPES), default="1b")
+    made.add_argument("--form", choices=list(FORMS), default="eager")
+    made.add_argument("--constraint", choices=[LINES, RECORD], default=LINES)
+    made.add_argument("--batch", type=int, default=8)
+    made.add_argument("--tokens", type=int, default=32)
+    made.add_argument("--trace", type=Path, help="a Chrome trace of the fast loop")
+    given = made.parse_args()
     model = Model(given.shape, given.device)
     tokens = model.limit(given.constraint, given.tokens)
     on_gpu = given.device == "cuda"

@@ -5,7 +5,6 @@ python -m benchmarks.gpu_smoke [--device cpu]
 
 from __future__ import annotations
 
-import argparse
 import re
 import time
 import traceback
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
+from benchmarks.common import parser
 from hf_guided import demo
 from hf_guided.session.mask_kernel import apply_with_torch, kernel_in_use, mask_kernel
 from hf_guided.vocabulary.bitmask import pack
@@ -69,7 +69,7 @@ class Smoke:
             self.find()  # the kernel may have failed just now, and torch's operations taken over
 
     def replayed(self) -> None:
-        """In a CUDA graph, with other scores and masks at the replay."""
+        """Run the kernel in a CUDA graph, with other scores and masks at the replay."""
         kernel = mask_kernel(self.device)
         scores = torch.zeros(3, 50_000, device=self.device)
         masks = pack(torch.rand(3, 50_000) < 0.5).to(self.device)
@@ -121,9 +121,9 @@ GENERATE: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    smoke = Smoke(parser.parse_args().device)
+    made = parser(__doc__)
+    made.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    smoke = Smoke(made.parse_args().device)
     smoke.part("kernel", smoke.find)
     for dtype in DTYPES:
         for name, (stride, offset) in STRIDES.items():

@@ -63,6 +63,7 @@ class Library:
 
 class HFGuided(Library):
     name = package = "hf-guided"
+    key_order = "declared"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         import hf_guided
@@ -80,7 +81,7 @@ class HFGuided(Library):
     def _ours(self, constraint: Constraint) -> Any:
         if constraint.kind == "regex":
             return self._hg.Regex(constraint.text)
-        return self._hg.JsonSchema(json.loads(constraint.text), whitespace="compact")
+        return self._hg.JsonSchema(json.loads(constraint.text), whitespace="compact", key_order=self.key_order)
 
 
 class XGrammar(Library):
@@ -202,7 +203,7 @@ def import_repaired() -> None:
 
 
 class Guidance(Library):
-    """It has a loop of its own, for one row, and writes text; there is nothing to hand to generate()."""
+    """Library with a loop of its own, for one row, that writes text; it has no arguments for generate()."""
 
     name = package = "guidance"
     remark = (

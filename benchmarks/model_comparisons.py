@@ -42,7 +42,7 @@ PAIR = ("batch 1", "batch 4")
 
 
 def difference(found: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> str:
-    """Where two outputs differ first; empty if they do not."""
+    """First difference of two outputs; empty if there is none."""
     for row, (a, b) in enumerate(zip(found, expected, strict=True)):
         if list(a) != list(b):
             token = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
@@ -58,7 +58,7 @@ class Comparisons:
         self._references: dict[tuple[str, bool], list[list[int]] | Exception] = {}
 
     def reference(self, batch: str, static: bool = False) -> list[list[int]]:
-        """What transformers' own loop writes.
+        """Tokens that transformers' own loop writes.
 
         Raises:
             Exception: whatever it raised, also when it is asked for again.

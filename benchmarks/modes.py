@@ -47,6 +47,7 @@ PROMPTS = (
 )
 MAX_NEW_TOKENS = 110  # more than the longest output has bytes
 HOT = {"do_sample": True, "temperature": 1.5}
+GREEDY = {"do_sample": False}
 PAD, BOS, EOS = 0, 1, 2  # of the demo tokenizer
 
 
@@ -115,177 +116,117 @@ class Bench:
         return [Row(per_row[i // copies], output) for i, output in enumerate(outputs)]
 
 
-Mode = Callable[[Bench, Constraint, int], Iterable[Row]]
-MODES: dict[str, Mode] = {}
-
-
-def mode(name: str) -> Callable[[Mode], Mode]:
-    def register(run: Mode) -> Mode:
-        MODES[name] = run
-        return run
-
-    return register
-
-
 def run_once(bench: Bench, name: str, constraint: Constraint, seed: int) -> list[Row]:
     set_seed(seed)
     return list(MODES[name](bench, constraint, seed))
+
+
+# -- the modes ---------------------------------------------------------------------------------------------------------
+
+Mode = Callable[[Bench, Constraint, int], Iterable[Row]]
 
 
 def _prompt(seed: int) -> list[str]:
     return [PROMPTS[seed % len(PROMPTS)]]
 
 
-# -- the modes ---------------------------------------------------------------------------------------------------------
+def settings(**given: Any) -> Mode:
+    """One prompt and these arguments of generate()."""
+    return lambda bench, constraint, seed: bench.run(constraint, _prompt(seed), **given)
 
 
-@mode("greedy")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), do_sample=False)
+def assisted(**given: Any) -> Mode:
+    return lambda bench, constraint, seed: bench.run(constraint, _prompt(seed), assistant_model=bench.draft, **given)
 
 
-@mode("sampling")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), **HOT)
+def dtype(of: torch.dtype) -> Mode:
+    return lambda bench, constraint, seed: bench.run(
+        constraint, _prompt(seed), copy.deepcopy(bench.model).to(of), **HOT
+    )
 
 
-@mode("num_return_sequences")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), num_return_sequences=4, **HOT)
-
-
-@mode("beam search")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), do_sample=False, num_beams=4, num_return_sequences=2)
-
-
-@mode("beam sampling")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), num_beams=4, num_return_sequences=2, **HOT)
-
-
-@mode("assisted, greedy")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), do_sample=False, assistant_model=bench.draft)
-
-
-@mode("assisted, sampling")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), assistant_model=bench.draft, **HOT)
-
-
-@mode("prompt lookup")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    kwargs = HOT if seed % 2 else {"do_sample": False}
+def prompt_lookup(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    kwargs = HOT if seed % 2 else GREEDY
     return bench.run(constraint, PROMPTS[:1], prompt_lookup_num_tokens=4, **kwargs)
 
 
-@mode("assistant with another tokenizer")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def other_tokenizer(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     from tests.vocabularies import tiny_byte_level
 
     other = tiny_byte_level()
     assistant = tiny_llama(len(other), seed=2, eos_token_id=other.eos_token_id, pad_token_id=other.pad_token_id)
     _propose(assistant)
     tokenizers = {"tokenizer": bench.tokenizer, "assistant_tokenizer": other}
-    return bench.run(constraint, _prompt(seed), do_sample=False, assistant_model=assistant, **tokenizers)
+    return bench.run(constraint, _prompt(seed), assistant_model=assistant, **tokenizers, **GREEDY)
 
 
-@mode("static cache")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), cache_implementation="static", **HOT)
-
-
-@mode("encoder-decoder (T5)")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def encoder_decoder(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     model = _tiny_t5(len(bench.tokenizer))
-    inputs = bench.encode(_prompt(seed))
     constrained = bench.library.constrain(constraint)
-    output = model.generate(**inputs, **constrained, max_new_tokens=MAX_NEW_TOKENS, **HOT)
+    output = model.generate(**bench.encode(_prompt(seed)), **constrained, max_new_tokens=MAX_NEW_TOKENS, **HOT)
     return bench.rows(constraint, output[:, 1:].tolist(), 1)  # after the decoder's start token
 
 
-@mode("left-padded batch")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def batch(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     return bench.run(constraint, PROMPTS, **HOT)
 
 
-@mode("one constraint per prompt")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def one_per_prompt(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     other = REGEX if constraint == JSON else JSON
     return bench.run([constraint, other, constraint], PROMPTS[:3], **HOT)
 
 
-@mode("one per prompt, a row free")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    rows = bench.run([constraint, None, constraint], PROMPTS[:3], do_sample=False)
-    free = bench.generate(PROMPTS[:3], {}, do_sample=False)[1]
+def a_row_free(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+    rows = bench.run([constraint, None, constraint], PROMPTS[:3], **GREEDY)
+    free = bench.generate(PROMPTS[:3], {}, **GREEDY)[1]
     length = min(len(free), len(rows[1].output))
     if rows[1].output[:length] != free[:length]:
         raise WrongOutput("the free row is not what it is without constraints")
     return [rows[0], rows[2]]
 
 
-@mode("reuse over two calls")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def reuse(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     prepared = bench.library.prepare(constraint)
     for number in (seed, seed + 1):
         yield from bench.rows(constraint, bench.generate(_prompt(number), prepared, **HOT), 1)
 
 
-@mode("prompt extends the first output")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def extended_prompt(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))["input_ids"]
     prepared = bench.library.prepare(constraint)
     for turn in ("first", "second"):
         if turn == "second":
             prepared = bench.library.between_calls(prepared, constraint)
         given = {"input_ids": inputs, "attention_mask": torch.ones_like(inputs)}
-        settings = {"max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
-        [output] = bench.library.generate(bench.model, given, prepared, **settings)
+        [output] = bench.library.generate(bench.model, given, prepared, max_new_tokens=MAX_NEW_TOKENS, **GREEDY)
         yield Row(constraint, output)
         ids = output if isinstance(output, list) else bench.tokenizer.encode(output, add_special_tokens=False)
         more = bench.tokenizer.encode(" And another:", add_special_tokens=False)
         inputs = torch.cat([inputs, torch.tensor([ids + more])], dim=1)
 
 
-@mode("pipeline, two prompts")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return _pipeline(bench, constraint, batch_size=1)
+def in_pipeline(batch_size: int) -> Mode:
+    def run(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+        generator = pipeline("text-generation", model=bench.model, tokenizer=bench.tokenizer, device="cpu")
+        kwargs = {"return_full_text": False, "max_new_tokens": MAX_NEW_TOKENS, **GREEDY}
+        outputs = generator(list(PROMPTS[:2]), batch_size=batch_size, **bench.library.constrain(constraint), **kwargs)
+        return [Row(constraint, output[0]["generated_text"]) for output in outputs]
+
+    return run
 
 
-@mode("pipeline, two prompts in a batch")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return _pipeline(bench, constraint, batch_size=2)
-
-
-@mode("inputs_embeds")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def inputs_embeds(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))
-    embeds = bench.model.get_input_embeddings()(inputs["input_ids"])
-    constrained = bench.library.constrain(constraint)
-    output = bench.model.generate(
-        inputs_embeds=embeds,
-        attention_mask=inputs["attention_mask"],
-        **constrained,
-        max_new_tokens=MAX_NEW_TOKENS,
-        **HOT,
-    )
+    given = {
+        "inputs_embeds": bench.model.get_input_embeddings()(inputs["input_ids"]),
+        "attention_mask": inputs["attention_mask"],
+        "max_new_tokens": MAX_NEW_TOKENS,
+    }
+    output = bench.model.generate(**given, **bench.library.constrain(constraint), **HOT)
     return bench.rows(constraint, output.tolist(), 1)
 
 
-@mode("fp16")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), copy.deepcopy(bench.model).to(torch.float16), **HOT)
-
-
-@mode("bf16")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
-    return bench.run(constraint, _prompt(seed), copy.deepcopy(bench.model).to(torch.bfloat16), **HOT)
-
-
-@mode("output_logits stay raw")
-def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
+def raw_logits(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     inputs = bench.encode(_prompt(seed))
     constrained = bench.library.constrain(constraint)
     asked_for = {"output_logits": True, "return_dict_in_generate": True, "max_new_tokens": MAX_NEW_TOKENS}
@@ -293,6 +234,32 @@ def _(bench: Bench, constraint: Constraint, seed: int) -> Iterable[Row]:
     if any(torch.isinf(logits).any() for logits in output.logits):
         raise WrongOutput("output_logits are masked")
     return bench.rows(constraint, output.sequences[:, inputs["input_ids"].shape[1] :].tolist(), 1)
+
+
+MODES: dict[str, Mode] = {
+    "greedy": settings(**GREEDY),
+    "sampling": settings(**HOT),
+    "num_return_sequences": settings(num_return_sequences=4, **HOT),
+    "beam search": settings(num_beams=4, num_return_sequences=2, **GREEDY),
+    "beam sampling": settings(num_beams=4, num_return_sequences=2, **HOT),
+    "assisted, greedy": assisted(**GREEDY),
+    "assisted, sampling": assisted(**HOT),
+    "prompt lookup": prompt_lookup,
+    "assistant with another tokenizer": other_tokenizer,
+    "static cache": settings(cache_implementation="static", **HOT),
+    "encoder-decoder (T5)": encoder_decoder,
+    "left-padded batch": batch,
+    "one constraint per prompt": one_per_prompt,
+    "one per prompt, a row free": a_row_free,
+    "reuse over two calls": reuse,
+    "prompt extends the first output": extended_prompt,
+    "pipeline, two prompts": in_pipeline(1),
+    "pipeline, two prompts in a batch": in_pipeline(2),
+    "inputs_embeds": inputs_embeds,
+    "fp16": dtype(torch.float16),
+    "bf16": dtype(torch.bfloat16),
+    "output_logits stay raw": raw_logits,
+}
 
 
 # -- the models --------------------------------------------------------------------------------------------------------
@@ -322,18 +289,11 @@ def _propose(assistant: PreTrainedModel) -> None:
     assistant.generation_config.assistant_confidence_threshold = 0.0
 
 
-def _pipeline(bench: Bench, constraint: Constraint, batch_size: int) -> Iterable[Row]:
-    generator = pipeline("text-generation", model=bench.model, tokenizer=bench.tokenizer, device="cpu")
-    kwargs = {"return_full_text": False, "max_new_tokens": MAX_NEW_TOKENS, "do_sample": False}
-    outputs = generator(list(PROMPTS[:2]), batch_size=batch_size, **bench.library.constrain(constraint), **kwargs)
-    return [Row(constraint, output[0]["generated_text"]) for output in outputs]
-
-
 # -- the judge ---------------------------------------------------------------------------------------------------------
 
 
 def problem(constraint: Constraint | None, text: str) -> str:
-    """What is wrong with a finished text; empty if it is in the constraint's language. Nothing of ours decides."""
+    """Problem of a finished text; empty if it is in the constraint's language. Nothing of ours decides."""
     if constraint is None:
         return ""
     if not text:

@@ -41,7 +41,7 @@ class Oracle:
         self._validator = kind(_loads(json.dumps(schema)), registry=METASCHEMAS, format_checker=FORMAT_CHECKER)
 
     def problem(self, text: bytes) -> str:
-        """What is wrong with a text; "" if it is valid.
+        """Problem of a text; "" if it is valid.
 
         Raises:
             Undecided: it cannot be decided here.
@@ -59,6 +59,14 @@ class Oracle:
         except (decimal.DecimalException, re.error, RecursionError) as error:
             raise Undecided(f"{type(error).__name__}: {error}") from error
         return "" if error is None else f"{error.json_path}: {error.message}"
+
+
+def is_instance(schema: Any, text: str | bytes) -> bool:
+    """Whether a text is JSON and ``jsonschema`` accepts its value, as most programs call it: floats, and no formats."""
+    try:
+        return Draft202012Validator(schema).is_valid(json.loads(text))
+    except ValueError:
+        return False
 
 
 def _loads(text: str) -> Any:

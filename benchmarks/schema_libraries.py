@@ -1,12 +1,15 @@
-"""Three libraries that turn a JSON Schema into masks, with one small interface, each through its own front end."""
+"""Libraries that turn a JSON Schema, a pattern or a grammar into masks, with one small interface.
+
+Each is called through its own front end. Where the "schema" is a regular expression or a grammar in GBNF, the library's
+name says so, and schema_worker.py measures it by the same method.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -62,13 +65,15 @@ class SchemaLibrary(ABC):
 
     name: str
     package: str
+    registry: Mapping[str, Any] | None = None
+    """Documents that references may name; only hf-guided takes some."""
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
 
     @abstractmethod
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+    def compile(self, schema: Any) -> Walk:
         """Raises Refused; anything else that is raised is a crash."""
 
     @abstractmethod
@@ -78,9 +83,6 @@ class SchemaLibrary(ABC):
         """A small schema, another one for each number, and a text that fits it."""
         schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
         return {**schema, "minProperties": number % 2, "title": str(number)}, '{"a": "b"}'
-
-    def forget(self) -> None:  # noqa: B027  # most keep nothing
-        """Forget everything that was compiled; what belongs to the vocabulary alone may be kept."""
 
 
 class HFGuided(SchemaLibrary):
@@ -93,29 +95,25 @@ class HFGuided(SchemaLibrary):
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        self.forget()
-
-    def forget(self) -> None:
-        tokenizer = self.vocabulary.tokenizer
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            guide = hg.Guide(tokenizer, self.vocabulary.padded_size)
+        if isinstance(vocabulary.tokenizer, PreTrainedTokenizerBase):
+            guide = hg.Guide(vocabulary.tokenizer, vocabulary.padded_size)
             self._compile: Callable[..., CompiledConstraint] = guide.compile
         else:  # a vocabulary of tests
-            self._compile = Compiler(self.vocabulary).compile
+            self._compile = Compiler(vocabulary).compile
 
-    def _constraint(self, schema: Any, registry: Mapping[str, Any] | None) -> hg.Constraint:
+    def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.JsonSchema(
             schema,
             extra="allow",
-            registry=registry,
+            registry=self.registry,
             spelling=self.spelling,
             key_order=self.key_order,
             whitespace=self.whitespace,
         )
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
+    def compile(self, schema: Any) -> Walk:
         try:
-            constraint = self._constraint(schema, registry)
+            constraint = self._constraint(schema)
             self._compiled = self._compile(constraint, self.backend)
         except hg.UnsupportedConstraint as error:
             raise Refused([tuple(loss) for loss in error.losses] or [("", "", str(error))]) from error
@@ -126,40 +124,28 @@ class HFGuided(SchemaLibrary):
         return self.again()
 
     def again(self) -> Walk:
-        if self.limit is not None:
-            return LimitedWalk(self._compiled.matcher(), self.bitmask, self.limit)
-        return MatcherWalk(self._compiled.matcher(), self.bitmask)
+        return MatcherWalk(self._compiled.matcher(), self.bitmask, self.limit)
 
 
 class MatcherWalk(Walk):
-    """Ours and xgrammar's have the same names."""
+    """Ours and xgrammar's have the same names; only ours know a token budget."""
 
-    def __init__(self, matcher: Any, bitmask: Tensor):
-        self._matcher, self.bitmask = matcher, bitmask
+    def __init__(self, matcher: Any, bitmask: Tensor, limit: int | None = None):
+        self._matcher, self.bitmask, self._left = matcher, bitmask, limit
 
     def fill(self) -> None:
-        self._matcher.fill_next_token_bitmask(self.bitmask)
+        if self._left is None:
+            self._matcher.fill_next_token_bitmask(self.bitmask)
+        else:
+            self._matcher.fill_next_token_bitmask(self.bitmask, tokens_left=self._left)
 
     def accept(self, token_id: int) -> bool:
+        if self._left is not None:
+            self._left -= 1
         return bool(self._matcher.accept_token(token_id))
 
     def is_completed(self) -> bool:
         return bool(self._matcher.is_completed())
-
-
-class LimitedWalk(MatcherWalk):
-    """With a token budget."""
-
-    def __init__(self, matcher: Any, bitmask: Tensor, limit: int):
-        super().__init__(matcher, bitmask)
-        self._left = limit
-
-    def fill(self) -> None:
-        self._matcher.fill_next_token_bitmask(self.bitmask, tokens_left=self._left)
-
-    def accept(self, token_id: int) -> bool:
-        self._left -= 1
-        return super().accept(token_id)
 
 
 class HFGuidedLimited(HFGuided):
@@ -188,8 +174,7 @@ class LLGuidance(SchemaLibrary):
         self._lib = llguidance
         self._tokenizer = llguidance_tokenizer(llguidance, vocabulary)
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # its Python face takes none
+    def compile(self, schema: Any) -> Walk:
         self._matcher = self._lib.LLMatcher(self._tokenizer, self._grammar(schema), log_level=0)
         if self._matcher.is_error():
             message = self._matcher.get_error().splitlines()[0]
@@ -205,7 +190,7 @@ class LLGuidance(SchemaLibrary):
 
 
 def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
-    """Its own reading of a tokenizer, or of a bare vocabulary.
+    """llguidance's own reading of a tokenizer, or of a bare vocabulary.
 
     Where the text is forced it allows only the tokens that the tokenizer itself would write, so it must know that one.
     """
@@ -215,7 +200,7 @@ def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
         return from_tokenizer(vocabulary.tokenizer)
 
     class Tokens:
-        """What TokenizerWrapper reads; a first byte 0xff marks a special token."""
+        """Attributes that TokenizerWrapper reads; a first byte 0xff marks a special token."""
 
         eos_token_id = vocabulary.stop_token_ids[0]
         bos_token_id = None
@@ -284,8 +269,7 @@ class XGrammar(SchemaLibrary):
         # Its cache also shares parts between grammars: that is its way, and no schema comes twice.
         self._compilers = xgrammar_compilers(vocabulary)
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # it takes none
+    def compile(self, schema: Any) -> Walk:
         for compiler in self._compilers:  # with the cache it fails at some that it can compile
             try:
                 self._compiled = compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
@@ -321,22 +305,61 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-_OURS = (HFGuided, HFGuidedLimited, HFGuidedAnySpelling, HFGuidedAnyText)
-SCHEMA_LIBRARIES = {one.name: one for one in (*_OURS, LLGuidance, LLGuidanceLenient, XGrammar)}
-
-
-def add_libraries(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that ``libraries_of`` reads."""
-    parser.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
-    parser.add_argument(
-        "--spelling", choices=get_args(Spelling), help="of values, by hf-guided; without it rows for both"
+SCHEMA_LIBRARIES: dict[str, type[SchemaLibrary]] = {
+    one.name: one
+    for one in (
+        HFGuided,
+        HFGuidedLimited,
+        HFGuidedAnySpelling,
+        HFGuidedAnyText,
+        LLGuidance,
+        LLGuidanceLenient,
+        XGrammar,
     )
+}
 
 
-def libraries_of(arguments: argparse.Namespace) -> list[str]:
-    """The names of the libraries to run."""
-    left_out = {one.name for one in _OURS if arguments.spelling not in (None, one.spelling)}
-    names = [name for name in arguments.library if name not in left_out]
-    if not names:
-        raise SystemExit(f"--spelling {arguments.spelling} leaves out all of --library; leave one of the two out")
-    return names
+# -- regular expressions and grammars ----------------------------------------------------------------------------------
+
+
+class _Patterns(SchemaLibrary):
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        return rf"[a-z]{{1,{20 + number}}}( .*|\w+)?\d", "ab cd7"
+
+
+class HFGuidedRegex(_Patterns, HFGuided):
+    def _constraint(self, schema: Any) -> hg.Constraint:
+        return hg.Regex(schema)
+
+
+class LLGuidanceRegex(_Patterns, LLGuidance):
+    name = "llguidance's regex"
+
+    def _grammar(self, schema: Any) -> str:
+        grammar: str = self._lib.LLMatcher.grammar_from_regex(schema)
+        return grammar
+
+
+class HFGuidedGrammar(HFGuided):
+    def _constraint(self, schema: Any) -> hg.Constraint:
+        return hg.Grammar(schema)
+
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        return f'root ::= "(" root ")" | [a-z]{{1,{20 + number}}} "\\"" [^"]* "\\""', '(ab"c d")'
+
+
+DEFAULT_LIMIT = 512  # tokens, as hg.generate has by default
+
+
+def by_backend(kind: type[HFGuided], what: str, *backends: str) -> dict[str, type[SchemaLibrary]]:
+    """hf-guided by each of its backends, without a limit of tokens and with the one of ``hg.generate``."""
+    limits = {"": None, ", with a limit": DEFAULT_LIMIT}
+    return {
+        name: type(kind.__name__, (kind,), {"name": name, "backend": backend, "limit": limit})
+        for backend in backends
+        for name, limit in ((f"hf-guided {backend}{what}{more}", limit) for more, limit in limits.items())
+    }
+
+
+REGEX_LIBRARIES = {**by_backend(HFGuidedRegex, "", "native", "llguidance"), LLGuidanceRegex.name: LLGuidanceRegex}
+GRAMMAR_LIBRARIES = by_backend(HFGuidedGrammar, " of grammars", "native", "xgrammar")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
@@ -34,8 +33,7 @@ class Outlines(SchemaLibrary):
         # Once, so that only the index is in the time of a schema: Generator reads the vocabulary again for each.
         self._backend = OutlinesCoreBackend(outlines.from_transformers(model_without_use(tokenizer), tokenizer))
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # it takes none
+    def compile(self, schema: Any) -> Walk:
         try:
             self._index = self._backend.get_json_schema_logits_processor(json.dumps(schema)).index
         except (TypeError, ValueError) as error:
@@ -53,7 +51,7 @@ def model_without_use(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
 
 
 class LMFormatEnforcer(SchemaLibrary):
-    """Its ``TokenEnforcer``, as its transformers integration asks it: with all tokens so far, for a list of tokens."""
+    """The ``TokenEnforcer`` as the transformers integration asks it: with all tokens so far, for a list of tokens."""
 
     name = package = "lm-format-enforcer"
 
@@ -70,8 +68,7 @@ class LMFormatEnforcer(SchemaLibrary):
         self._prompt = vocabulary.tokenizer.encode("JSON:")
         self._stop = vocabulary.stop_token_ids[0]
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # it takes none
+    def compile(self, schema: Any) -> Walk:
         self._schema = schema
         try:
             return self.again()
@@ -117,8 +114,7 @@ class Guidance(SchemaLibrary):
         self._json, self._parser = guidance.json, TokenParser
         self._tokenizer = TransformersTokenizer(vocabulary.tokenizer)
 
-    def compile(self, schema: Any, registry: Mapping[str, Any] | None = None) -> Walk:
-        del registry  # it takes none
+    def compile(self, schema: Any) -> Walk:
         try:
             self._grammar = self._json(schema=schema, whitespace_flexible=True).ll_grammar()
         except (TypeError, ValueError) as error:

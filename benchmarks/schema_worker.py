@@ -9,45 +9,46 @@ memory; a schema that goes beyond them costs only itself.
 
 from __future__ import annotations
 
-import json
-import logging
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.common import python_for
-from benchmarks.processes import JobProcess, Killed
-from benchmarks.regex_libraries import REGEX_LIBRARIES
-from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Reason, Refused, SchemaLibrary, Walk
+from benchmarks.processes import JobProcess, Killed, quiet, serve
+from benchmarks.schema_libraries import (
+    GRAMMAR_LIBRARIES,
+    REGEX_LIBRARIES,
+    SCHEMA_LIBRARIES,
+    Reason,
+    Refused,
+    SchemaLibrary,
+    Walk,
+)
 from benchmarks.schema_peers import SCHEMA_PEERS
 from hf_guided.vocabulary.tokens import Vocabulary
 
-_LIBRARIES: dict[str, type[SchemaLibrary]] = {**SCHEMA_LIBRARIES, **SCHEMA_PEERS, **REGEX_LIBRARIES}
+_LIBRARIES: dict[str, type[SchemaLibrary]] = {
+    **SCHEMA_LIBRARIES,
+    **SCHEMA_PEERS,
+    **REGEX_LIBRARIES,
+    **GRAMMAR_LIBRARIES,
+}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A schema and the texts to walk through it.
+    """A schema and the texts to walk through it."""
 
-    Args:
-        schema: JSON; for some libraries a pattern.
-        texts: valid or not.
-        registry: for its references.
-        fresh: the library forgets what it has compiled before.
-    """
-
-    schema: Any
-    texts: Sequence[str]
-    registry: Mapping[str, Any] = field(default_factory=dict)
-    fresh: bool = False
+    schema: Any  # JSON; for some libraries a pattern
+    texts: Sequence[str]  # valid and invalid texts
+    registry: Mapping[str, Any] = field(default_factory=dict)  # documents that references may name, by URI
 
 
 @dataclass
 class Verdict:
-    """What a library made of a job.
+    """Result of a job.
 
     Args:
         outcome: "compiled", "refused", "unsatisfiable", "crash", "timeout" or "memory".
@@ -70,20 +71,11 @@ class Verdict:
 
 def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]) -> Verdict:
     """Compile, and walk every text; those that are accepted twice."""
-    if job.fresh:
-        library.forget()
-        _warm_up(library, 0, tokenize)
     began = time.perf_counter()
     try:
-        walk = library.compile(job.schema, job.registry)
-        walk.fill()
-        ready_ms = (time.perf_counter() - began) * 1e3
-    except Refused as refused:
-        return Verdict("unsatisfiable" if refused.unsatisfiable else "refused", refused.reasons)
-    except Exception as error:
-        return Verdict("crash", [("", "", _words(error))])
-    verdict = Verdict("compiled", ready_ms=ready_ms)
-    try:
+        library.registry = job.registry
+        library.compile(job.schema).fill()
+        verdict = Verdict("compiled", ready_ms=(time.perf_counter() - began) * 1e3)
         for text in job.texts:
             accepted, taken = _walk(library.again(), tokenize(text), verdict.mask_us)
             verdict.accepted.append(accepted)
@@ -91,8 +83,10 @@ def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]
         for text, accepted in zip(job.texts, verdict.accepted, strict=True):
             if accepted:
                 _walk(library.again(), tokenize(text), verdict.warm_us)
+    except Refused as refused:
+        return Verdict("unsatisfiable" if refused.unsatisfiable else "refused", refused.reasons)
     except Exception as error:
-        return Verdict("crash", [("", "", _words(error))])
+        return Verdict("crash", [("", "", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")])
     return verdict
 
 
@@ -105,15 +99,6 @@ def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool,
         if not walk.allows(token_id) or not walk.accept(token_id):
             return False, token_ids[:place]
     return walk.is_completed(), token_ids
-
-
-def _warm_up(library: SchemaLibrary, number: int, tokenize: Callable[[str], list[int]]) -> None:
-    schema, text = library.warm_up(number)
-    judge(library, Job(schema, [text]), tokenize)
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]:
@@ -147,9 +132,9 @@ class Worker:
         self._process = JobProcess(command, limit_s, limit_bytes, python_for(_LIBRARIES[library].package))
 
     def __call__(self, job: Job) -> Verdict:
-        """One job, within the limits."""
+        """Run one job, within the limits."""
         try:
-            return Verdict(**json.loads(self._process.ask(json.dumps(asdict(job)))))
+            return Verdict(**self._process.ask(asdict(job)))
         except Killed as killed:
             return Verdict(killed.outcome, [("", "", f"process ended with {killed.returncode}")])
 
@@ -159,19 +144,14 @@ class Worker:
 
 
 def main() -> None:
-    import torch
-
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
-    torch.set_num_threads(1)
+    quiet()
     name, vocabulary = sys.argv[1:]
     known, tokenize = tokenizing(vocabulary)
     library = _LIBRARIES[name](known)
     for number in range(5):  # first calls import, start threads, build tables
-        _warm_up(library, number, tokenize)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        print(json.dumps(asdict(judge(library, Job(**json.loads(line)), tokenize))), flush=True)
+        schema, text = library.warm_up(number)
+        judge(library, Job(schema, [text]), tokenize)
+    serve(lambda job: asdict(judge(library, Job(**job), tokenize)))
 
 
 if __name__ == "__main__":

@@ -6,32 +6,60 @@ Threads generate with tiny hot models: generate() with a processor, the fast loo
 batching, and two servers (soak_ways.py), with constraints from a pool that is larger than every cache
 (soak_cases.py). ``json`` + ``jsonschema``, ``re`` and ``regex`` judge every output. The first round takes half of the
 time; the second one runs the same jobs again. After each round memory, threads, descriptors and caches are read
-(soak_process.py). Prints the figures, writes them to benchmarks/results/soak.csv, and ends with status 1 if a bar
-fails.
+(soak_process.py). Prints the figures, and ends with status 1 if a bar fails.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
 import traceback
+from collections import Counter
+from dataclasses import astuple, dataclass, field
 from random import Random
+from typing import Any
 
 from transformers.utils import logging
 
-from benchmarks.common import RESULTS, write_csv
-from benchmarks.soak_process import ProcessState, measure
-from benchmarks.soak_report import WRONG, Round, bars, details, rows, table, verdict
+from benchmarks.common import finish, markdown_table, parser, table_of
+from benchmarks.soak_cases import verdict
+from benchmarks.soak_process import COMPILED_NAME, ProcessState, measure
 from benchmarks.soak_ways import WAYS, Ways, ways
 from hf_guided.backends import network
 
+MOST_GROWTH = 1.02  # of memory, from the first round to the second
+LISTED = 20  # failures that are printed
 MASK_BYTES = 2048  # of one constraint: eight masks of this vocabulary, so that masks are forgotten too
 
 
+@dataclass
+class Round:
+    """Results of one thread in a round; the results of a round are the sum of its threads'."""
+
+    outputs: Counter[tuple[str, str]] = field(default_factory=Counter)  # by way and verdict
+    failures: list[str] = field(default_factory=list)
+    jobs: int = 0
+
+    def total(self, verdict: str) -> int:
+        """Number of outputs with one verdict."""
+        return sum(count for (_, name), count in self.outputs.items() if name == verdict)
+
+    @property
+    def judged(self) -> int:
+        """Outputs, right or wrong."""
+        return sum(map(self.total, ("valid", "cut", "invalid", "bad prefix", "dead end")))
+
+    def __add__(self, other: Round) -> Round:
+        return Round(self.outputs + other.outputs, self.failures + other.failures, self.jobs + other.jobs)
+
+
+VERDICTS = ("valid", "cut", "invalid", "bad prefix", "dead end", "raised", "refused", "left")
+WRONG = ("invalid", "bad prefix", "dead end", "raised")
+
+
 def work(shared: Ways, seed: str, until: float | None, jobs: int | None) -> Round:
-    """One thread's jobs, always the same for one seed: until a time, or this number of them."""
+    """Run one thread's jobs, always the same for one seed: until a time, or this number of them."""
     random, done = Random(seed), Round()
     while time.monotonic() < until if until is not None else done.jobs < (jobs or 0):
         [way] = random.choices(list(WAYS), weights=list(WAYS.values()))
@@ -50,7 +78,7 @@ def work(shared: Ways, seed: str, until: float | None, jobs: int | None) -> Roun
 
 
 def run_round(shared: Ways, seed: int, threads: int, seconds: float | None, jobs: list[int] | None) -> list[Round]:
-    """One round on threads of its own; what each of them has done."""
+    """Run one round on threads of its own; returns the results of each."""
     until = None if seconds is None else time.monotonic() + seconds
     done: list[Round] = [Round()] * threads
 
@@ -65,13 +93,66 @@ def run_round(shared: Ways, seed: int, threads: int, seconds: float | None, jobs
     return done
 
 
+def bars(rounds: list[Round], states: list[ProcessState], outputs: int) -> dict[str, bool]:
+    """Bars, and whether they hold, with at least this number of outputs."""
+    first, second = states
+    compiled = [cache for cache in second.caches if cache.name == COMPILED_NAME]
+    return {
+        f"at least {outputs} outputs": sum(done.judged for done in rounds) >= outputs,
+        "0 wrong outputs": not any(done.failures for done in rounds),
+        "memory within 2 %": second.rss <= MOST_GROWTH * first.rss,
+        "memory of worker processes within 2 %": second.workers_rss <= MOST_GROWTH * first.workers_rss,
+        "threads constant": second.threads == first.threads,
+        "descriptors constant": len(second.descriptors) == len(first.descriptors),
+        "caches within their bounds": all(
+            cache.bound is None or cache.held <= cache.bound for state in states for cache in state.caches
+        ),
+        "compile caches full": bool(compiled) and all(cache.full == cache.number for cache in compiled),
+    }
+
+
+def rows(rounds: list[Round], states: list[ProcessState], seconds: list[float]) -> list[dict[str, Any]]:
+    """A row per round."""
+    return [
+        {
+            "round": number,
+            "minutes": f"{taken / 60:.1f}",
+            "outputs": done.judged,
+            **{name.replace(" ", "_"): done.total(name) for name in VERDICTS},
+            "rss_mb": f"{state.rss / 2**20:.1f}",
+            "workers_mb": f"{state.workers_rss / 2**20:.1f}",
+            "threads": state.threads,
+            "descriptors": len(state.descriptors),
+            "caches": sum(cache.number for cache in state.caches),
+            "caches_full": sum(cache.full for cache in state.caches),
+        }
+        for number, (done, state, taken) in enumerate(zip(rounds, states, seconds, strict=True), 1)
+    ]
+
+
+def details(rounds: list[Round], states: list[ProcessState]) -> str:
+    """The verdicts by way, the caches, what only one of the rounds left, and the first failures."""
+    total = rounds[0] + rounds[1]
+    named = sorted({way for way, _ in total.outputs})
+    parts = [
+        markdown_table(["way", *VERDICTS], [[n, *(str(total.outputs[n, v]) for v in VERDICTS)] for n in named]),
+        "",
+    ]
+    cells = [[str(value) for value in astuple(cache)] for cache in states[1].caches]
+    parts += [markdown_table(["cache", "fullest", "bound", "number", "full"], cells), ""]
+    for name in ("names", "descriptors"):
+        first, second = (Counter(getattr(state, name)) for state in states)
+        parts.append(f"{name}, only after the first round: {first - second}, only after the second: {second - first}")
+    return "\n".join([*parts, *total.failures[:LISTED]])
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=30.0, help="of both rounds together, about")
-    parser.add_argument("--outputs", type=int, default=100_000, help="that have to be judged; less in a short run")
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    made = parser(__doc__, "soak.csv")
+    made.add_argument("--minutes", type=float, default=30.0, help="of both rounds together, about")
+    made.add_argument("--outputs", type=int, default=100_000, help="that have to be judged; less in a short run")
+    made.add_argument("--threads", type=int, default=8)
+    made.add_argument("--seed", type=int, default=0)
+    arguments = made.parse_args()
     logging.set_verbosity_error()  # transformers' server prints a line for each request
     network._MASK_BYTES = MASK_BYTES  # the same code at a bound that this small vocabulary reaches
     rounds: list[Round] = []
@@ -91,8 +172,7 @@ def main() -> int:
             print(rows(rounds[-1:], states[-1:], seconds[-1:]), flush=True)
     figures = rows(rounds, states, seconds)
     print(details(rounds, states))
-    print(table(figures))
-    write_csv(RESULTS / "soak.csv", figures)
+    finish(arguments, figures, table_of(figures))
     held = bars(rounds, states, arguments.outputs)
     for name, holds in held.items():
         print(f"{'holds' if holds else 'FAILS'}: {name}")

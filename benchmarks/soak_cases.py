@@ -1,41 +1,34 @@
-"""The constraints of the soak test. What each text has to be, and how it may begin, is decided by other libraries.
+"""The constraints of the soak test, and its judges: other libraries decide what a text has to be, and how it may begin.
 
 Case ``number`` is one of eight kinds, with the number in its text, so that every case compiles to a grammar of its own.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Literal
 
-import jsonschema
 import pydantic
 import regex
 
 import hf_guided as hg
+from benchmarks.oracle import is_instance
 
 CASES = 4000  # the compile caches of the test hold a few dozen
 
 
 @dataclass(frozen=True)
 class Case:
-    """One constraint and its judges.
+    """One constraint and its judges."""
 
-    Args:
-        constraint: as a caller writes it.
-        response_format: the same for the server.
-        is_valid: whether a finished text is right.
-        layout: a pattern that every valid text matches, for texts that were cut.
-    """
-
-    constraint: Any
-    response_format: dict[str, Any]
-    is_valid: Callable[[str], bool]
-    layout: str
+    constraint: Any  # constraint as a caller writes it
+    response_format: dict[str, Any]  # the same constraint for the server
+    is_valid: Callable[[str], bool]  # judge of a finished text
+    layout: str  # pattern of every valid text, for texts that were cut
 
     def is_prefix(self, text: str) -> bool:
         """Whether a text that was cut can be the beginning of a valid one."""
@@ -46,17 +39,6 @@ def draw(random: Random) -> Case:
     """A random case; low numbers are frequent, so that caches are hit as well as refilled."""
     number = int(CASES * random.random() ** 5)
     return KINDS[number % len(KINDS)](number)
-
-
-def _is_instance(schema: dict[str, Any]) -> Callable[[str], bool]:
-    def check(text: str) -> bool:
-        try:
-            value = json.loads(text)
-        except ValueError:
-            return False
-        return bool(jsonschema.Draft202012Validator(schema).is_valid(value))
-
-    return check
 
 
 def _object(number: int, **properties: dict[str, Any]) -> dict[str, Any]:
@@ -90,13 +72,15 @@ def _matches(source: str) -> Callable[[str], bool]:
 def flag(number: int) -> Case:
     schema = _object(number, ok={"type": "boolean"})
     layout = _layout(number, ("ok", "(true|false)"))
-    return Case(hg.JsonSchema(schema, whitespace="minified"), _json_schema(schema), _is_instance(schema), layout)
+    return Case(
+        hg.JsonSchema(schema, whitespace="minified"), _json_schema(schema), partial(is_instance, schema), layout
+    )
 
 
 def text(number: int) -> Case:
     schema = _object(number, s={"type": "string", "maxLength": 2})
     layout = _layout(number, ("s", r'"([^"\\\x00-\x1f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4})){0,4}"'))
-    return Case(schema, _json_schema(schema), _is_instance(schema), layout)
+    return Case(schema, _json_schema(schema), partial(is_instance, schema), layout)
 
 
 def numbers(number: int) -> Case:
@@ -104,7 +88,10 @@ def numbers(number: int) -> Case:
     listed = "|".join(str(value) for value in range(number, number + 6))
     layout = rf"\[\s*(({listed})(\s*,\s*({listed}))?)?\s*\]"
     return Case(
-        hg.JsonSchema(schema, whitespace="compact"), {"type": "json", "schema": schema}, _is_instance(schema), layout
+        hg.JsonSchema(schema, whitespace="compact"),
+        {"type": "json", "schema": schema},
+        partial(is_instance, schema),
+        layout,
     )
 
 
@@ -127,7 +114,7 @@ def tag(number: int) -> Case:
         "type": "structural_tag",
         "format": {"type": "tag", "begin": begin, "content": content, "end": end},
     }
-    inside = _is_instance(schema)
+    inside = partial(is_instance, schema)
 
     def is_valid(text: str) -> bool:
         return text.startswith(begin) and text.endswith(end) and inside(text[len(begin) : -len(end)])
@@ -139,7 +126,39 @@ def model(number: int) -> Case:
     """A class of its own for every request: caches that hold classes have to let them go."""
     made = pydantic.create_model("Soak", n=(Literal[number], ...), ok=(bool, ...))
     schema = _object(number, ok={"type": "boolean"})
-    return Case(made, _json_schema(schema), _is_instance(schema), _layout(number, ("ok", "(true|false)")))
+    return Case(made, _json_schema(schema), partial(is_instance, schema), _layout(number, ("ok", "(true|false)")))
 
 
 KINDS = (choice, pattern, flag, text, numbers, nested, tag, model)
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output, to be judged: did it end with a stop token?"""
+
+    case: Case
+    text: str
+    finished: bool
+    error: str | None = None
+
+
+class Refused:
+    """A constraint or a request that was to be refused, and was."""
+
+
+class Left:
+    """An answer that its reader left in the middle."""
+
+
+def verdict(output: Output | Refused | Left) -> str:
+    """Verdict of the judges."""
+    if isinstance(output, (Refused, Left)):
+        return type(output).__name__.lower()
+    if output.error is not None:
+        return "dead end"
+    if output.finished:
+        return "valid" if output.case.is_valid(output.text) else "invalid"
+    return "cut" if output.case.is_prefix(output.text) else "bad prefix"

@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import psutil
+
+from benchmarks.processes import resident_bytes
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.backends.network import MASK_BYTES, FrameMasks
 
@@ -24,42 +26,25 @@ QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
 
 @dataclass(frozen=True)
 class CacheState:
-    """One cache, or all caches of one kind together.
+    """One cache, or all caches of one kind together."""
 
-    Args:
-        name: what it holds.
-        held: bytes or entries, of the fullest of its kind.
-        bound: of ``held``; None if there is none.
-        number: caches of this kind.
-        full: how many of them have forgotten something, or have no room for the next large entry.
-    """
-
-    name: str
-    held: int
-    bound: int | None
-    number: int
-    full: int
+    name: str  # content of the cache
+    held: int  # bytes or entries in the fullest cache of the kind
+    bound: int | None  # bound of ``held``; None if there is none
+    number: int  # number of caches of this kind
+    full: int  # number of caches that have forgotten something, or lack room for a large entry
 
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A snapshot of this process, taken when nothing runs.
+    """A snapshot of this process, taken when nothing runs."""
 
-    Args:
-        rss: bytes of resident memory.
-        workers_rss: bytes of the processes that this one has started.
-        threads: of the operating system.
-        names: of Python's threads.
-        descriptors: what each open descriptor stands for.
-        caches: of hf_guided.
-    """
-
-    rss: int
-    workers_rss: int
-    threads: int
-    names: tuple[str, ...]
-    descriptors: tuple[str, ...]
-    caches: tuple[CacheState, ...]
+    rss: int  # bytes of resident memory
+    workers_rss: int  # bytes of the processes that this one has started
+    threads: int  # threads of the operating system
+    names: tuple[str, ...]  # names of Python's threads
+    descriptors: tuple[str, ...]  # target of each open descriptor
+    caches: tuple[CacheState, ...]  # caches of hf_guided
 
 
 def measure(quiet_s: float = QUIET_S) -> ProcessState:
@@ -68,10 +53,11 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
     for _ in range(3):
         gc.collect()
     _trim()
+    process = psutil.Process()
     return ProcessState(
-        rss=_rss("self"),
-        workers_rss=sum(_rss(child) for child in _children()),
-        threads=len(os.listdir("/proc/self/task")),
+        rss=process.memory_info().rss,
+        workers_rss=sum(resident_bytes(child.pid) for child in process.children()),
+        threads=process.num_threads(),
         names=tuple(sorted(thread.name for thread in threading.enumerate())),
         descriptors=tuple(_descriptors()),
         caches=tuple(caches()),
@@ -113,19 +99,6 @@ def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _rss(process: str) -> int:
-    try:
-        pages = Path(f"/proc/{process}/statm").read_text().split()[1]
-    except (OSError, IndexError):
-        return 0  # it has ended
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _children() -> list[str]:
-    tasks = Path("/proc/self/task").iterdir()
-    return [child for task in tasks for child in (task / "children").read_text().split()]
 
 
 def _descriptors() -> Iterator[str]:

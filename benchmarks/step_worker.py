@@ -1,6 +1,7 @@
-"""Host time of the steps of one call, for one tree of the sources; see bench_step.py.
+"""Host time of the steps of one call, or of whole calls, for one tree of the sources; see bench_step.py.
 
-The package is the one in PYTHONPATH. Prints a list of microseconds, the median step of each replay but the first.
+The package is the one in PYTHONPATH. Prints a list of microseconds: the median step of each replay but the first, or
+each call but the first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 import hf_guided as hg
 from benchmarks.bench_processor import Replay, compact_documents, make_replay
 from benchmarks.common import record12
+from hf_guided import demo
 from hf_guided.session import masks
 from tests import vocabularies
 
@@ -32,14 +34,6 @@ STUBS: dict[str, Callable[..., Any]] = {  # what writes the scores, or launches 
 }
 
 
-def replay_of(tokenizer: Any, rows: int) -> Replay:
-    return make_replay(
-        tokenizer.encode(record12()["prompts"][0]),
-        [tokenizer.encode(one, add_special_tokens=False) for one in compact_documents(rows)],
-        tokenizer.eos_token_id,
-    )
-
-
 def processor_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Tensor) -> Iterator[None]:
     processor = guide.logits_processor(constraint, overlap=False)
     for ids in replay.steps:
@@ -48,7 +42,7 @@ def processor_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: to
 
 
 def loop_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Tensor) -> Iterator[None]:
-    """What the fast loop asks of its session in a step without drafts."""
+    """Calls of the fast loop to its session in a step without drafts."""
     session = guide.session(constraint, overlap=False)
     rows = session.begin(len(scores))
     left: list[int | None] = [None] * len(rows)
@@ -72,16 +66,17 @@ def row_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Te
 SEAMS = {"rows": row_steps, "processor": processor_steps, "loop": loop_steps}
 
 
-def main(seam: str, rows: int, replays: int, whole: bool) -> None:
-    if not whole:
-        for name, stub in STUBS.items():
-            if hasattr(masks, name):
-                setattr(masks, name, stub)
+def replays_of(seam: str, rows: int, replays: int) -> list[float]:
+    """The median step of each replay."""
     tokenizer = vocabularies.fast_tekken()
     guide = hg.Guide(tokenizer, len(tokenizer))
     constraint = hg.JsonSchema(record12()["schema"], whitespace="flexible")
     guide.compile(constraint)
-    replay = replay_of(tokenizer, rows)
+    replay = make_replay(
+        tokenizer.encode(record12()["prompts"][0]),
+        [tokenizer.encode(one, add_special_tokens=False) for one in compact_documents(rows)],
+        tokenizer.eos_token_id,
+    )
     scores = torch.zeros(rows, guide.vocabulary.padded_size)
     taken = []
     for _ in range(replays + 1):
@@ -90,7 +85,37 @@ def main(seam: str, rows: int, replays: int, whole: bool) -> None:
             times.append((time.thread_time_ns() - began) / 1e3)
             began = time.thread_time_ns()
         taken.append(statistics.median(times))
-    print(json.dumps(np.round(taken[1:], 2).tolist()))
+    return taken[1:]
+
+
+def calls_of(seam: str, rows: int, replays: int) -> list[float]:
+    """Whole calls with the demo model."""
+    model, tokenizer = demo.load()
+    examples = demo.examples(rows, seed=1)
+    prompts, schemas = [one.prompt for one in examples], [one.schema for one in examples]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
+
+    def call() -> None:
+        if seam == "free":
+            model.generate(**inputs, do_sample=False, max_new_tokens=60, min_new_tokens=60)
+        else:
+            hg.generate(model, tokenizer, prompts, schemas, do_sample=False, batch_size=rows, progress=False)
+
+    taken = []
+    for _ in range(replays + 1):
+        began = time.process_time_ns()
+        call()
+        taken.append((time.process_time_ns() - began) / 1e3)
+    return taken[1:]
+
+
+def main(seam: str, rows: int, replays: int, whole: bool) -> None:
+    torch.set_num_threads(1)
+    for name, stub in STUBS.items():
+        if not whole and seam in SEAMS and hasattr(masks, name):
+            setattr(masks, name, stub)
+    taken = (replays_of if seam in SEAMS else calls_of)(seam, rows, replays)
+    print(json.dumps(np.round(taken, 2).tolist()))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"image_size", 32),
     (r"patch_size", 8),
 )
-"""Of fields with a whole number: the pattern of the name, and the size; -1 leaves the default."""
+"""Fields with a whole number: the pattern of the name, and the size; -1 leaves the default."""
 
 NEEDED = r"head_dim|num_key_value_heads|num_kv_heads|num_experts_per_tok|num_(local_|routed_)?experts|n_.*_experts"
 """Fields that get a size although their default is None."""
@@ -198,7 +198,7 @@ def _defaults(config_class: type) -> dict[str, Any]:
 
 
 def _known(config_class: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that are fields of the class."""
+    """Arguments that are fields of the class."""
     return {name: value for name, value in arguments.items() if name in _defaults(config_class)}
 
 
@@ -238,10 +238,8 @@ def _kinds_of_layers(config_class: type, arguments: dict[str, Any], overrides: M
     count = next((name for name in ("num_hidden_layers", "n_layer", "num_layers") if name in arguments), None)
     if count is not None:
         arguments[count] = len(kinds)
-    for name in ("mlp_layer_types",):
-        if getattr(default, name, None):
-            others = list(dict.fromkeys(getattr(default, name)))
-            arguments[name] = [others[i % len(others)] for i in range(len(kinds))]
+    if others := list(dict.fromkeys(getattr(default, "mlp_layer_types", None) or [])):
+        arguments["mlp_layer_types"] = [others[i % len(others)] for i in range(len(kinds))]
 
 
 SWITCH = 20  # the number of positions at which scaled rotary embeddings change; the outputs pass it
@@ -249,7 +247,7 @@ LONGROPE = ("phi3", "phimoe", "phi4_multimodal")  # their own code switches, too
 
 
 def variants(config_type: str) -> dict[str, dict[str, Any]]:
-    """What changes in the config of the text model, by the name of the variant.
+    """Changes of the text model's config, by the name of the variant.
 
     "base" changes nothing; "window" has a sliding window that is off by default; "dynamic" and "longrope" are kinds of
     rotary embeddings that depend on the length of the whole text; "positions" scales queries by their position.

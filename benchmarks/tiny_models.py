@@ -44,7 +44,7 @@ def bytes_to_letters() -> dict[int, str]:
 
 
 def extra_inputs(model: PreTrainedModel, rows: Sequence[int]) -> dict[str, Any]:
-    """What a model needs besides the text: an image for each row, a box for each token."""
+    """Inputs of a model besides the text: an image for each row, a box for each token."""
     kind = model.config.model_type
     vision = getattr(model.config, "vision_config", None) or getattr(model.config, "encoder", None)
     size = getattr(vision, "image_size", 32)

@@ -1,6 +1,6 @@
 """The function of ``model.generate(custom_generate="REPOSITORY", trust_remote_code=True, response_format=...)``.
 
-The ``generate.py`` of such a repository imports this function; ``scripts/make_custom_generate.py`` writes such a file.
+The ``generate.py`` of such a repository imports this function; the folder custom_generate/ is one.
 transformers calls it with the model and all arguments of generate(). A model that was loaded from such a repository has
 this function as its ``generate``, so the function calls the ``generate`` of the model's class.
 """

@@ -1,4 +1,4 @@
-"""The Hub repository that brings the fast loop: what the script writes, loaded by transformers as it loads one."""
+"""The folder custom_generate/, a Hub repository that brings the fast loop, loaded by transformers as it loads one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import importlib.metadata
 import inspect
 import json
 import re
+import shutil
 import sys
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -16,8 +18,8 @@ from transformers import AutoModelForCausalLM, TextStreamer
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.generation.custom_generate import FOR_DECODER, generate
-from scripts.make_custom_generate import FILES, ROOT, write
 
+REPOSITORY = Path(__file__).parents[2] / "custom_generate"
 SCHEMA = demo.SCHEMAS["person"]
 SETTINGS = {"do_sample": False, "max_new_tokens": 120}
 PEOPLE = [example for example in demo.EXAMPLES if example.kind == "person"]
@@ -35,7 +37,7 @@ def repository(tmp_path, monkeypatch):
     for place in ("transformers.dynamic_module_utils", "transformers.utils.hub"):
         monkeypatch.setattr(f"{place}.HF_MODULES_CACHE", str(modules))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    write(tmp_path / "repository")
+    shutil.copytree(REPOSITORY, tmp_path / "repository")
     return str(tmp_path / "repository")
 
 
@@ -169,20 +171,12 @@ def test_mistakes_are_told_apart(loaded, repository):
         model.generate(**inputs, **asked, tokenizer=tokenizer, respons_format=["yes"])
 
 
-def test_what_is_committed_is_what_the_script_writes():
-    folder = ROOT / "custom_generate"
-    found = {
-        file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8")
-        for file in folder.rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
-    }
-    assert found == FILES
-
-
 def test_the_card_asks_for_this_version_and_lists_every_argument():
-    name, version = FILES["custom_generate/requirements.txt"].strip().split(">=")
+    name, version = (REPOSITORY / "custom_generate" / "requirements.txt").read_text().strip().split(">=")
     assert (name, version) == ("hf-guided", hg.__version__)
     assert importlib.metadata.version(name) == version
-    named = set(re.findall(r"`([a-z_]+)`", FILES["README.md"]))
+    card = (REPOSITORY / "README.md").read_text()
+    assert f"Install version {version} or newer" in card
+    named = set(re.findall(r"`([a-z_]+)`", card))
     assert FOR_DECODER < named
     assert set(inspect.signature(generate).parameters) - {"inputs", "model", "arguments"} < named

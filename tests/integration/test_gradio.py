@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +24,6 @@ from pydantic import BaseModel, Field
 
 import hf_guided as hg
 from hf_guided import demo
-from scripts.make_space import write
 from tests.devtools import Tab, tab
 
 pytest.importorskip("gradio", reason="needs Gradio: make test-frameworks")
@@ -522,7 +522,7 @@ def test_the_command_shows_the_page_until_it_is_interrupted(tmp_path: Path) -> N
 
 
 def test_the_app_of_the_space_shows_the_page(tmp_path: Path) -> None:
-    write(tmp_path)
+    shutil.copytree(ROOT / "space", tmp_path, dirs_exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
     environment.pop("GRADIO_SERVER_NAME", None)
     command = [sys.executable, "app.py"]

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.bench_suite import table
-from benchmarks.json_schema_suite import Group, Mistake, load_groups, mistakes, suite_folder, summary
+from benchmarks.bench_suite import Group, Mistake, load_groups, mistakes, suite_folder, summary, table
 from benchmarks.schema_libraries import HFGuided, HFGuidedAnySpelling
 from benchmarks.schema_worker import Verdict, judge, tokenizing
 

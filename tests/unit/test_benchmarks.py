@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.bench_budget import Cell as BudgetCell
 from benchmarks.bench_budget import shortest
 from benchmarks.bench_budget import table as budget_table
 from benchmarks.bench_decode import FREE, Taken, per_step
 from benchmarks.bench_decode import result_rows as decode_rows
-from benchmarks.bench_forwards import BOTH, JUMPS, PLAIN, bound
+from benchmarks.bench_forwards import BOTH, JUMPS, PLAIN, ForcedBytes, bound
 from benchmarks.bench_forwards import table as forwards_table
-from benchmarks.bench_modes import Cell, Run, judge, table
+from benchmarks.bench_modes import Run, judge, table
 from benchmarks.bench_processor import (
     ENGINE,
     OURS,
@@ -30,9 +28,18 @@ from benchmarks.bench_processor import (
     run,
     time_replay,
 )
-from benchmarks.common import data_folder, markdown_table, write_csv
+from benchmarks.common import (
+    data_folder,
+    finish,
+    machine,
+    markdown_table,
+    parser,
+    read_csv,
+    rounded,
+    table_of,
+    write_csv,
+)
 from benchmarks.decode_cases import Task, is_right, is_valid
-from benchmarks.forced_share import ForcedBytes
 from benchmarks.modes import EOS, JSON, MODES, REGEX, finished_text, problem
 from hf_guided import Choice, JsonSchema
 from hf_guided.backends.network import NetworkBackend
@@ -80,13 +87,13 @@ class TestVerdicts:
         assert finished_text("without ids", str) == "without ids"
 
     def test_table_has_a_line_per_mode_and_a_column_per_library(self) -> None:
-        cells = [
-            Cell(mode, library, f"{mode} by {library}", "", 1, 1, 1, 0.1)
+        rows = [
+            {"mode": mode, "library": library, "verdict": f"{mode} by {library}", "version": "1.2"}
             for mode in ("greedy", "sampling")
             for library in ("outlines", "hf-guided")
         ]
-        lines = table(cells).splitlines()
-        assert len(lines) == 4
+        lines = table(rows).splitlines()
+        assert len(lines) == 4 and lines[0] == "| mode | outlines 1.2 | hf-guided 1.2 |"
         assert lines[2] == "| greedy | greedy by outlines | greedy by hf-guided |"
 
     def test_all_modes_of_the_table_exist(self) -> None:
@@ -161,25 +168,43 @@ class TestChecks:
         assert (ours["outside_engine"], engine["outside_engine"]) == ("0.800", "")
 
 
-def test_csv_row_has_date_hardware_and_versions(tmp_path) -> None:
-    write_csv(tmp_path / "new" / "rows.csv", [{"side": "a"}, {"side": "b"}])
-    with (tmp_path / "new" / "rows.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["side"] for row in rows] == ["a", "b"]
-    assert all(rows[0][column] for column in ("date", "hardware", "torch", "transformers"))
+class TestRows:
+    def test_rows_get_an_origin_and_keep_their_own(self, tmp_path) -> None:
+        path = tmp_path / "new" / "rows.csv"
+        write_csv(path, [{"side": "a", "load": "7.5"}, {"side": "b", "load": "9.0"}])
+        rows = read_csv(path)
+        assert [row["side"] for row in rows] == ["a", "b"]
+        assert all(rows[0][column] for column in ("date", "hardware", "torch", "transformers"))
+        assert machine(rows).endswith(f"{rows[0]['date']}; load average 7.5 to 9.0.")
+        write_csv(path, [{**rows[0], "date": "2020-02-02"}])
+        assert read_csv(path)[0]["date"] == "2020-02-02"
 
+    def test_cells_are_names_or_functions_and_are_escaped(self) -> None:
+        rows = [{"a": "x|y", "b": "1.005", "date": "today"}, {"a": "z", "b": "", "date": "today"}]
+        columns = {"first": "a", "second": rounded("b", 1), "third": lambda row: len(row["a"])}
+        assert table_of(rows, columns).splitlines()[2:] == ["| x\\|y | 1.0 | 3 |", "| z |  | 1 |"]
+        assert table_of(rows).splitlines()[0] == markdown_table(["a", "b"], []).splitlines()[0]
 
-def test_table_cells_are_escaped() -> None:
-    assert markdown_table(["a"], [["x|y"]]).splitlines()[2] == "| x\\|y |"
+    def test_rows_of_a_part_are_written_only_where_a_file_is_named(self, tmp_path, capsys) -> None:
+        made = parser("Which?", "rows.csv")
+        made.set_defaults(results=tmp_path / "rows.csv")
+        assert finish(made.parse_args([]), [{"a": 1}], "| a |", whole=False) is None
+        assert list(tmp_path.iterdir()) == []
+        assert finish(made.parse_args([]), [{"a": 1}], "| a |") == tmp_path / "rows.csv"
+        named = tmp_path / "named.csv"
+        assert finish(made.parse_args(["--csv", str(named)]), [{"a": 2}], "| a |", whole=False) == named
+        assert [read_csv(path)[0]["a"] for path in (tmp_path / "rows.csv", named)] == ["1", "2"]
+        assert capsys.readouterr().out.count("| a |") == 3
 
 
 class TestBudgets:
     def test_shares_count_all_outputs(self) -> None:
-        cells = [
-            BudgetCell("ours", "regex", "hot", 1.0, 9, outputs=8, complete=6, valid=4),
-            BudgetCell("ours", "regex", "hot", 2.0, 18, outputs=0, complete=0, valid=0, error="ValueError"),
+        cell = {"library": "ours", "constraint": "regex"}
+        rows = [
+            {**cell, "outputs": 8, "valid": 4, "error": ""},
+            {**cell, "outputs": 0, "valid": 0, "error": "ValueError"},
         ]
-        assert budget_table(cells).splitlines()[2] == "| ours | regex | 50 % | raises ValueError |"
+        assert budget_table(rows).splitlines()[2] == "| ours | regex | 50 % | raises ValueError |"
 
     @pytest.mark.parametrize(
         ("words", "least"), [(["abcd", "abc", "dcba"], 3), (["abcdabcd", "abcdabc"], 5), (["a"], 2)]

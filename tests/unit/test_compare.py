@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks import compare, compare_table
+from benchmarks import compare
 from benchmarks.bench_schemas import Judged, Sample, Text
-from benchmarks.common import NOT_INSTALLED, installed, python_for, runs_here
-from benchmarks.compare_table import MEASURES, MODES, READY, STEP, Figure, missing, table
+from benchmarks.common import NOT_INSTALLED, installed, python_for, runs_here, write_csv
+from benchmarks.compare import MEASURES, READY, STEP, WORKING, Figure, table
 from benchmarks.libraries import LIBRARIES, Constraint, Guidance, NotSupported
 from benchmarks.schema_peers import SCHEMA_PEERS
 from benchmarks.schema_worker import Job, Verdict, judge
@@ -24,8 +24,8 @@ VERSIONS = {"hf-guided": "0.1.0", "outlines": "1.3.3", "guidance": NOT_INSTALLED
 FIGURES = [
     Figure(STEP, "outlines", 0.1, ratio=0.5, detail="200 steps"),
     Figure(STEP, "hf-guided", 0.2, ratio=1.0),
-    Figure(MODES, "hf-guided", 22, 22),
-    Figure(MODES, "outlines", 13, 22, detail="beam search: crashes: ValueError"),
+    Figure(WORKING, "hf-guided", 22, 22),
+    Figure(WORKING, "outlines", 13, 22, detail="beam search: crashes: ValueError"),
 ]
 
 
@@ -34,32 +34,21 @@ class TestTable:
         assert table(compare.result_rows(FIGURES, VERSIONS)).splitlines() == [
             "| measure (unit) | hf-guided 0.1.0 | outlines 1.3.3 | guidance |",
             "| --- | --- | --- | --- |",
-            f"| {MODES.name} (modes) | **22 of 22** | 13 of 22 | not installed |",
+            f"| {WORKING.name} (modes) | **22 of 22** | 13 of 22 | not installed |",
             f"| {STEP.name} (ms) | 0.2 (1x) | **0.1 (0.5x)** | not installed |",
         ]
 
     def test_is_the_same_from_the_rows_of_a_file(self, tmp_path: Path) -> None:
         rows = compare.result_rows(FIGURES, VERSIONS)
-        compare.write_csv(tmp_path / "compare.csv", rows)
+        write_csv(tmp_path / "compare.csv", rows)
         with (tmp_path / "compare.csv").open(newline="") as file:
             assert table(list(csv.DictReader(file))) == table(rows)
 
-    def test_keeps_the_lines_that_were_not_run_again(self, tmp_path: Path) -> None:
-        path = tmp_path / "compare.csv"
-        rows = compare.result_rows(FIGURES, VERSIONS)
-        compare.write_csv(path, rows)
-        again = compare.result_rows([Figure(STEP, "outlines", 0.3), Figure(STEP, "hf-guided", 0.1)], VERSIONS)
-        merged = compare.with_others(again, path, VERSIONS)
-        assert [row["shown"] for row in merged] == ["22 of 22", "13 of 22", NOT_INSTALLED, "0.1", "0.3", NOT_INSTALLED]
-        assert table(merged).splitlines()[:3] == table(rows).splitlines()[:3]
-        newer = {**VERSIONS, "outlines": "1.4"}
-        assert "13 of 22" not in table(compare.with_others(compare.result_rows([], newer), path, newer))
-
     def test_shows_the_reason_for_a_missing_figure_and_marks_equal_bests(self) -> None:
         figures = [
-            Figure(MODES, "hf-guided", 3, 3),
-            Figure(MODES, "outlines", 3, 3),
-            Figure(MODES, "guidance", None, detail="raises ValueError"),
+            Figure(WORKING, "hf-guided", 3, 3),
+            Figure(WORKING, "outlines", 3, 3),
+            Figure(WORKING, "guidance", None, detail="raises ValueError"),
         ]
         versions = {**VERSIONS, "guidance": "0.3.1"}
         line = table(compare.result_rows(figures, versions)).splitlines()[-1]
@@ -70,13 +59,9 @@ class TestTable:
         line = table(compare.result_rows(figures, {"hf-guided": "0.1.0", "outlines": "1.3.3"})).splitlines()[-1]
         assert line.endswith("| **9 (1x)** | 2 (15x) |")
 
-    def test_missing_library_has_an_entry_for_every_measure(self) -> None:
-        assert [figure.measure for figure in missing("guidance")] == list(MEASURES)
-        assert {figure.shown for figure in missing("guidance")} == {NOT_INSTALLED}
-
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
-def test_every_measure_has_a_unit_and_a_unique_name(measure: compare_table.Measure) -> None:
+def test_every_measure_has_a_unit_and_a_unique_name(measure: compare.Measure) -> None:
     assert measure.unit.strip() and measure.name.strip()
     assert [other.name for other in MEASURES].count(measure.name) == 1
 
@@ -99,8 +84,8 @@ def test_schema_figures_count_schemas_and_compare_those_both_compiled() -> None:
     ours = [judged(1.0, True, False), judged(2.0, True, False), judged(300.0, True, False)]
     peer = [judged(4.0, True, False), judged(8.0, True, True), refused]
     figures = {figure.measure: figure for figure in compare.schema_figures("peer", peer, ours)}
-    assert (figures[compare_table.COMPILED].value, figures[compare_table.COMPILED].of) == (2, 3)
-    assert (figures[compare_table.EXACT].value, figures[compare_table.LOOSE].value) == (1, 1)
+    assert (figures[compare.COMPILED].value, figures[compare.COMPILED].of) == (2, 3)
+    assert (figures[compare.EXACT].value, figures[compare.LOOSE].value) == (1, 1)
     assert (figures[READY].value, figures[READY].ratio) == (6.0, 4.0)
 
 

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench_grammars, bench_regexes, bench_schemas, bench_suite, bench_tags
+from benchmarks import bench_regexes, bench_schemas, bench_suite, bench_tags
 from benchmarks.bench_schemas import Judged, Sample, failures, summary, texts_of
+from benchmarks.bench_suite import Group, Instance, mistakes
 from benchmarks.declared_order import DeclaredOrder
-from benchmarks.json_schema_suite import Group, Instance, mistakes
-from benchmarks.json_schema_suite import summary as suite_summary
 from benchmarks.processes import resident_bytes
-from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, rows_of
-from benchmarks.regex_libraries import REGEX_LIBRARIES
-from benchmarks.schema_libraries import SCHEMA_LIBRARIES, Refused
+from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, written
+from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES, SCHEMA_LIBRARIES, Refused
 from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
 from tests import toy
 from tests.vocabularies import demo
@@ -69,6 +67,25 @@ class TestDeclaredOrder:
     )
     def test_order_inside_an_array(self, holder: Any) -> None:
         assert list(DeclaredOrder(holder)([0, {"a": 1, "b": 2}])[1]) == ["b", "a"]
+
+    @pytest.mark.parametrize(
+        ("schema", "instance", "undeclared"),
+        [
+            (OBJECT, {"a": 1, "b": 2}, False),
+            (OBJECT, {"b": 2, "c": 2}, True),
+            (OBJECT, [{"c": 2}], False),
+            ({"items": OBJECT}, [{"b": 1}, {"c": 2}], True),
+            ({**OBJECT, "additionalProperties": {"type": "null"}}, {"c": None}, False),
+            ({**OBJECT, "patternProperties": {"^x": True}}, {"c": None}, False),
+            ({"required": ["a"]}, {"a": 1, "c": 2}, False),
+            ({"allOf": [OBJECT, {"properties": {"c": True}}]}, {"b": 1, "c": 2}, False),
+            ({"allOf": [OBJECT, {"properties": {"c": True}}]}, {"b": 1, "d": 2}, True),
+            ({"$ref": "#/$defs/o", "$defs": {"o": {"properties": {"x": OBJECT}}}}, {"x": {"c": 1}}, True),
+            ({"properties": {"x": {}}}, {"x": {"c": 1}}, False),
+        ],
+    )
+    def test_undeclared_keys_are_found(self, schema: Any, instance: Any, undeclared: bool) -> None:
+        assert DeclaredOrder(schema).has_undeclared(instance) == undeclared
 
     def test_follows_references_to_other_documents_and_back(self) -> None:
         tree = {"properties": {"v": True, "next": {"$ref": "#"}}}
@@ -158,7 +175,7 @@ class TestVerdicts:
 
 
 class TestSuite:
-    tests = (Instance("fits", 1, "1", True), Instance("does not", "x", '"x"', False))
+    tests = (Instance("fits", "1", True), Instance("does not", '"x"', False))
     group = Group("draft7/type", "a group", {"type": "integer"}, tests, {})
     never = Group("draft7/not", "nothing fits", False, tests[1:], {})
 
@@ -178,7 +195,7 @@ class TestSuite:
     def test_unsatisfiable_verdict_is_right_for_unsatisfiable_schemas(self) -> None:
         verdict = Verdict("unsatisfiable", [("", "", "nothing fits")])
         assert mistakes(self.never, verdict) == []
-        row = suite_summary("x", [(self.never, verdict), (self.group, Verdict("refused")), (self.group, verdict)])
+        row = bench_suite.summary("x", [(self.never, verdict), (self.group, Verdict("refused")), (self.group, verdict)])
         assert (row["handled"], row["refused"], row["failed"], row["share"]) == (1, 1, 1, "0.3333")
         assert "1 of 3 (33.3%)" in bench_suite.table([row])
 
@@ -238,9 +255,8 @@ class TestWorker:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_documents_contain_the_measured_tables(name: str) -> None:
-    results, write = TABLES[name]
     begin, end = f"<!-- {name}: the table of `python -m benchmarks.{name}` -->", f"<!-- {name}: end -->"
-    block = f"{begin}\n\n{write(rows_of(results))}\n\n{end}"
+    block = f"{begin}\n\n{written(name)}\n\n{end}"
     for document in (README, MEASURED, ARCHITECTURES):
         text = document.read_text(encoding="utf-8")
         expected = 1 if document in documents_of(name) else 0
@@ -278,21 +294,19 @@ def test_forty_patterns_have_texts_that_python_judges_alike() -> None:
 
 
 def test_forty_grammars_have_texts_of_both_kinds() -> None:
-    samples = bench_grammars.load_grammars()
+    samples = bench_regexes.load_grammars()
     assert len(samples) == len({sample.schema for sample in samples}) >= 40
     assert all({text.valid for text in sample.texts} == {True, False} for sample in samples)
 
 
-@pytest.mark.parametrize("name", REGEX_LIBRARIES)
+@pytest.mark.parametrize("name", {**REGEX_LIBRARIES, **GRAMMAR_LIBRARIES})
 def test_every_library_judges_texts_of_a_pattern(name: str) -> None:
     """Also the row of a table that is made of the verdict."""
     vocabulary, tokenize = tokenizing("bytes")
     texts = (bench_regexes.Text("ab12", True, True, True), bench_regexes.Text("ab", False, True, True))
-    pattern = (
-        "root ::= [a-z] root | [0-9]{2}" if name.endswith(("grammars", "grammars, with a limit")) else r"[a-z]+\d{2}"
-    )
+    pattern = "root ::= [a-z] root | [0-9]{2}" if name in GRAMMAR_LIBRARIES else r"[a-z]+\d{2}"
     sample = Sample("words", pattern, texts)
-    verdict = judge(REGEX_LIBRARIES[name](vocabulary), sample.job(fresh=False), tokenize)
+    verdict = judge({**REGEX_LIBRARIES, **GRAMMAR_LIBRARIES}[name](vocabulary), sample.job, tokenize)
     assert verdict.accepted == [True, False]
     row = bench_regexes.line(name, Judged(sample, verdict))
     assert (row["outcome"], row["wrong"]) == ("compiled", 0)
