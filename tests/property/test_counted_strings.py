@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,7 +18,6 @@ from hf_guided.backends.network import NetworkBackend
 from hf_guided.schema import scalars
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
-from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.strategies import allowed
 from tests.property.test_frame_machine import check_same, engines
@@ -239,29 +237,3 @@ def test_many_characters_are_no_states() -> None:
         assert matcher.validate_tokens(text) == len(text)
         assert matcher.validate_tokens([*text, ord("a")]) == len(text)
         assert matcher.validate_tokens([*text, *closing.encode()]) == len(text) + len(closing)
-
-
-_UNDER_SANITIZERS = """
-from random import Random
-from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.schema import scalars
-from hf_guided.backends.network import NetworkBackend
-from tests.property.test_counted_strings import a_constraint, bounded
-from tests.property.test_frame_machine import check_same, engines
-from tests.property.test_tag_network import pieces
-scalars._FEW_CHARACTERS = 0
-backend = NetworkBackend(pieces())
-for seed in range(24):
-    random = Random(seed)
-    component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed // 3 % 3]
-    low, more = random.randint(0, 6), random.choice([None, *range(6)])
-    schema = bounded(low, None if more is None else low + more)
-    both = engines(backend.compile(a_constraint(("marks", "elements", "any spelling")[seed % 3], schema)), backend)
-    check_same(*both, backend.vocabulary, random)
-print("clean")
-"""
-
-
-@pytest.mark.slow
-def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
-    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 
@@ -22,7 +21,6 @@ from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import HFGuidedError
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
-from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 
 # Tokens that end an item and begin the next one, hold whole items, repeat a name, or write the same otherwise.
@@ -288,16 +286,3 @@ def test_items_that_differ_from_all_entered_ones_share_a_mask() -> None:
     for row, text in zip(rows, (b'["ab","ba', b'["ab","bbb'), strict=True):
         assert all(row.accept(TOKEN_BYTES.index(bytes([byte]))) for byte in text)
     assert rows[0].mask_key() == rows[1].mask_key() is not None
-
-
-_UNDER_SANITIZERS = """
-from random import Random
-from tests.property.test_items import OPTIONS, check_walk
-for seed in range(60):
-    check_walk(Random(seed), OPTIONS[seed % len(OPTIONS)], (0, 3, 30, 2_000)[seed % 4], is_limited=seed % 3 > 0)
-print("clean")
-"""
-
-
-def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
-    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"
