@@ -190,15 +190,6 @@ def test_masks_are_what_a_machine_reads_that_finds_none(
         )
 
 
-@pytest.mark.parametrize("style", ["marks", "elements"])
-@settings(max_examples=repeats(8, 200))
-@given(bounds=BOUNDS, random=st.randoms(use_true_random=False))
-def test_masks_equal_reading_every_token(style: str, bounds: tuple[int, int | None], random: Random) -> None:
-    matcher = NetworkBackend(pieces()).compile(a_constraint(style, bounded(*bounds))).matcher()
-    check_masks(matcher, random, steps=25, vocabulary=pieces())
-    assert allowed(matcher), "a dead end"
-
-
 ITEMS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "strings": lambda string: {"items": string},
     "first items": lambda string: {"prefixItems": [string, {"type": "boolean"}], "items": string},

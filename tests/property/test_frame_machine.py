@@ -31,7 +31,10 @@ from tests.property.strategies import allowed
 from tests.property.test_network import compiled_or_none, pieces
 from tests.toy import mask_of
 
-STYLES: list[dict[str, Any]] = [{}, {"spelling": "any"}, {"whitespace": "minified"}]
+STYLES: list[dict[str, Any]] = [
+    *({}, {"spelling": "any"}, {"whitespace": "minified"}, {"key_order": "any"}),
+    {"spelling": "any", "key_order": "any"},
+]
 
 
 def engines(compiled: CompiledConstraint, backend: NetworkBackend) -> tuple[FrameEngine, FrameEngine]:

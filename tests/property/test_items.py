@@ -176,7 +176,10 @@ def check_walk(random: Random, options: dict[str, Any], few: int, *, is_limited:
             text += TOKEN_BYTES[token_id] or b""
 
 
-VALUES: list[Any] = [0, 1, 10, True, False, None, "", "a", "ab", [], [1], [1, 0], [0, 1], {}, {"a": 1}, {"b": [1]}]
+VALUES: list[Any] = [
+    *(0, 1, 10, True, False, None, "", "a", "ab", [], [1], [1, 0], [0, 1], {}, {"a": 1}, {"b": [1]}),
+    *([[1], [0, 1]], [[], [1], [[]]], [{"a": 1}, {"a": 2}], {"a": [1, 0], "b": True}, {"a": "a", "ab": 1}),
+]
 
 
 @cache

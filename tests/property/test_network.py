@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.frame_machine import FrameMachine
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
@@ -265,25 +264,6 @@ def test_masks_equal_reading_every_token(name: str, options: dict[str, Any], ran
     compiled = compiled_or_none(NetworkBackend(pieces()), SCHEMAS[name], extra="allow", **options)
     assert compiled is not None
     check_masks(compiled.matcher(), random, steps=30)
-
-
-@settings(max_examples=repeats(12, 300))
-@given(
-    random=st.randoms(use_true_random=False),
-    draft=st.sampled_from(sorted(DRAFTS)),
-    options=st.sampled_from([{}, {"key_order": "any"}, {"spelling": "any", "key_order": "any"}]),
-    few=st.sampled_from([0, component_walk.FEW]),
-)
-def test_masks_of_random_schemas_equal_reading_every_token(
-    random: Random, draft: int, options: dict[str, Any], few: int
-) -> None:
-    schema = Writer(random, draft).document()
-    compiled = compiled_or_none(NetworkBackend(pieces()), schema, extra="allow", **options)
-    if compiled is not None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(component_walk, "FEW", few)  # tables as of a large vocabulary
-            patch.setattr(frame_machine, "FEW", few)
-            check_masks(compiled.matcher(), random, steps=15)
 
 
 # Tokens in which strings begin, and end, about as long as bounds allow.
@@ -642,22 +622,6 @@ def test_a_network_that_is_dropped_is_freed_without_a_collection(name: str) -> N
         gc.enable()
 
 
-_PERIODS = {"type": "string", "allOf": [{"pattern": f"^(a{{{n}}})*$"} for n in (7, 11, 13)], "minLength": 1}
-
-
-def test_a_language_without_texts_is_found_before_the_first_byte() -> None:
-    """The shortest common multiple of 7, 11 and 13 is 1,001."""
-    never = {**_PERIODS, "maxLength": 1000}
-    for schema in (never, {"type": "object", "properties": {"s": never}, "required": ["s"]}):
-        with pytest.raises(InvalidConstraint):
-            BYTES.compile(JsonSchema(schema))
-    optional = {"type": "object", "properties": {"s": never, "t": {"type": "integer"}}}
-    assert allowed(after(b'{"', BYTES.compile(JsonSchema(optional)))) == [ord("t")]
-    assert set(allowed(after(b"[", BYTES.compile(JsonSchema({"type": "array", "items": never}))))) <= {*b" \n]"}
-    possible = BYTES.compile(JsonSchema({**_PERIODS, "maxLength": 1001}))
-    assert after(b'"' + b"a" * 1001 + b'"', possible).is_completed()
-
-
 @pytest.mark.parametrize("max_depth", [None, 3])
 def test_hundreds_of_alternatives_may_begin_with_equal_parts(max_depth: int | None) -> None:
     """Each has these parts at positions of its own, and only what comes after them tells the alternatives apart."""
@@ -692,40 +656,3 @@ def test_a_place_with_too_many_different_values_is_a_limit() -> None:
     schema = {"type": "object", "anyOf": [*({**branch, "required": ["n"]} for branch in branches), recursive]}
     with pytest.raises(CompileLimitExceeded, match="more than 512 different values may come in one place"):
         BYTES.compile(JsonSchema(schema, "minified"))
-
-
-def _different_lists(random: Random, depth: int) -> dict[str, Any]:
-    """A schema of lists of different items and of objects, inside each other."""
-    if not depth or random.random() < 0.2:
-        return {"enum": random.sample([1, 2, 3, 12, "a", "ab", None, True, [1], {"a": 1}], random.randint(1, 5))}
-    if random.random() < 0.7:
-        low = random.choice([0, 0, 1, 2, 3])
-        lists = {"type": "array", "items": _different_lists(random, depth - 1), "uniqueItems": random.random() < 0.8}
-        return {**lists, "minItems": low, **random.choice([{}, {"maxItems": low + random.randrange(3)}])}
-    names = random.sample("abc", random.randint(1, 3))
-    required = [name for name in names if random.random() < 0.6]
-    members = {name: _different_lists(random, depth - 1) for name in names}
-    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
-
-
-def _instance(schema: dict[str, Any], random: Random) -> Any:
-    if "enum" in schema:
-        return random.choice(schema["enum"])
-    if schema["type"] == "array":
-        return [_instance(schema["items"], random) for _ in range(random.choice([0, 1, 2, 2, 3, 3, 4, 5]))]
-    is_there = {name: name in schema["required"] or random.random() < 0.5 for name in schema["properties"]}
-    return {name: _instance(schema["properties"][name], random) for name, is_in in is_there.items() if is_in}
-
-
-@settings(max_examples=repeats(60, 1500))
-@given(random=st.randoms(use_true_random=False), key_order=st.sampled_from(["declared", "any"]))
-def test_lists_in_lists_of_different_items_take_every_valid_value(random: Random, key_order: Any) -> None:
-    schema = {"type": "array", "items": _different_lists(random, 2), "uniqueItems": True}
-    try:
-        compiled = NetworkBackend(all_bytes()).compile(JsonSchema(schema, key_order=key_order))
-    except ConstraintError:
-        return
-    for _ in range(25):
-        value = _instance(schema, random)
-        if validator(schema, 2020).is_valid(value):
-            assert accepts(compiled, json.dumps(value)), (schema, value)
