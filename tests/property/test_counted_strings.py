@@ -40,25 +40,9 @@ def all_bounds_are_counted() -> Iterator[None]:
 # three bytes.
 MARKS = [["</p>"], ["<"], ["xy", "zw!"], ["</p>", "</q>"], ["<<a"], ["é!", "€|"], ["<\U0001f600"]]
 PARTS = [
-    "<",
-    "</p>",
-    "</q",
-    "/p>",
-    "a",
-    "x",
-    "y",
-    "zw",
-    "<<",
-    "é",
-    "!",
-    "€",
-    "\U0001f600",
-    '"',
-    "\\",
-    "\n",
-    "\x1f",
+    "<", "</p>", "</q", "/p>", "a", "x", "y", "zw", "<<", "é", "!", "€", "\U0001f600", '"', "\\", "\n", "\x1f",
     "u003c",
-]
+]  # fmt: skip
 
 
 def written(value: str, marks: list[str]) -> str:

@@ -63,24 +63,8 @@ def test_unsatisfiable_schema_is_an_error(case: str) -> None:
     schema = NOTHING[case]
     validator = jsonschema.Draft202012Validator(schema)
     samples = [
-        None,
-        True,
-        0,
-        1,
-        3,
-        3.5,
-        "",
-        "a",
-        "abc",
-        [],
-        [1],
-        [None],
-        [1, 2, 1],
-        {},
-        {"a": 1},
-        {"a": []},
-        {"abc": 1},
-    ]
+        None, True, 0, 1, 3, 3.5, "", "a", "abc", [], [1], [None], [1, 2, 1], {}, {"a": 1}, {"a": []}, {"abc": 1},
+    ]  # fmt: skip
     assert not any(map(validator.is_valid, samples)), "the test case is wrong: a value is valid"
     with pytest.raises(InvalidConstraint, match="no value satisfies"):
         read_contents(schema)
