@@ -64,6 +64,19 @@ def test_every_page_is_reachable_from_the_index(conf):
     assert reached == known
 
 
+def test_the_way_of_a_token_quotes_the_code():
+    """Page docs/token.md: at most eight files, each with the lines that the page quotes from it, in this order."""
+    parts = re.split(r"^## .*?`(.+?)`.*\n", (DOCS / "token.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    files, texts = parts[1::2], parts[2::2]
+    assert 5 <= len(files) <= 8
+    for file, text in zip(files, texts, strict=True):
+        quotes = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        code = (ROOT / "hf_guided" / file).read_text(encoding="utf-8")
+        assert quotes, file
+        for quote in quotes:
+            assert code.count(quote) == 1, f"{file}: {quote}"
+
+
 def test_no_page_is_listed_twice(conf):
     listed = entries("index", pages(conf))
     assert sorted(listed) == sorted(set(listed))
