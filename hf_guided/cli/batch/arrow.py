@@ -57,7 +57,7 @@ def _table(schema: pa.Schema, length: int, read: Callable[[list[str]], Iterable[
 
     def pieces(columns: Sequence[str]) -> Iterator[Any]:
         try:
-            yield from read([name for name in columns if name in names] or names[:1])  # of no column there are no rows
+            yield from read([name for name in columns if name in names] or names[:1])  # no column has no rows
         except pa.ArrowException as error:
             raise OSError(f"the input cannot be read: {error}") from error
 

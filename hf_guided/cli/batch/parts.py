@@ -248,7 +248,7 @@ class Parts:
         # The output last: while it is not there, the job is not over.
         for target, done in ((self.failures, False), (self.output, True))[0 if failed else 1 :]:
             beside = self.folder / f"{target.name}.new"
-            if beside.is_dir():  # of a run that was killed here
+            if beside.is_dir():  # a run that was killed here has left it
                 shutil.rmtree(beside)
             write(beside, (answer for answer in self.answers(rows) if answer.done is done), done)
             target.replace(beside)

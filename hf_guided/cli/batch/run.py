@@ -47,7 +47,7 @@ class _Job(NamedTuple):
     settings: dict[str, Any]  # what determines the answers, as plain values
     parts: Parts
     source: Path  # the rows on this machine
-    table: Table  # the same
+    table: Table  # the same rows, to be read in order
     constraint: Constraint | None
     columns: list[str]  # copied from the input
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, program: str) -> int:
         if state.is_main_process:
             print(f"{program}: error: {error}", file=sys.stderr)
         return 2
-    except (HFGuidedError, OSError) as error:  # of a disk: it is full, read-only, or gone
+    except (HFGuidedError, OSError) as error:  # a disk is full, read-only, or gone
         print(f"{program}: error: {error}; {_STOPPED}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -76,7 +76,7 @@ def jsonl_table(file: Path) -> Table:
         for _, line in lines():
             try:
                 fields = json.loads(line)
-            except (ValueError, RecursionError) as error:  # of JSON, and of UTF-8
+            except (ValueError, RecursionError) as error:  # the line is no JSON, or no UTF-8
                 yield BadRow(f"expected a line of JSON: {error}")
             else:
                 is_row = isinstance(fields, dict)
