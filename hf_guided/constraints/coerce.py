@@ -10,7 +10,7 @@ from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .json_schema_keywords import ASSERTIONS, KNOWN
 from .json_text import shorten
-from .response_format import TYPES, from_response_format
+from .response_format import TYPES, from_response_format, made
 from .suggestions import did_you_mean
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 
@@ -171,7 +171,4 @@ def _from_kind(kind: str, value: dict[Any, Any]) -> Constraint:
         raise InvalidConstraint(
             f"unknown option {beside[0]!r} beside {kind!r}; for options use the classes, e.g. hg.JsonSchema"
         )
-    try:
-        return _KINDS[kind](value[kind])
-    except InvalidConstraint as error:
-        raise InvalidConstraint(f"{kind}: {error}") from None
+    return made(_KINDS[kind], value[kind], kind)

@@ -102,9 +102,7 @@ def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
         raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {shown(name)}")
     if strict not in (None, True, False):
         raise InvalidConstraint(f"{path}.strict: expected true or false, got {shown(strict)}")
-    return _made(
-        partial(_schema, extra="allow" if strict is False else "forbid"), inner.get("schema"), f"{path}.schema"
-    )
+    return made(partial(_schema, extra="allow" if strict is False else "forbid"), inner.get("schema"), f"{path}.schema")
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
@@ -120,7 +118,8 @@ def _schema(value: Any, extra: Literal["forbid", "allow"] = "forbid") -> Constra
     return JsonSchema(value, extra=extra)
 
 
-def _made(make: Callable[[Any], Constraint], value: Any, path: str) -> Constraint:
+def made(make: Callable[[Any], Constraint], value: Any, path: str) -> Constraint:
+    """Make a constraint; errors begin with the path to its value."""
     try:
         return make(value)
     except InvalidConstraint as error:
@@ -135,7 +134,7 @@ def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[s
         key = next((key for key in keys if fmt.get(key) is not None), None)
         if key is None:
             raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, got nothing")
-        return _made(make, fmt[key], f"{path}.{key}")
+        return made(make, fmt[key], f"{path}.{key}")
 
     return convert
 
