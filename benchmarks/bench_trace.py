@@ -20,6 +20,7 @@ import torch
 import hf_guided as hg
 from benchmarks.common import finish, parser, table_of
 from hf_guided import demo
+from hf_guided.hf.decode.call import DecodeOptions
 from tests import vocabularies
 from tests.browser import MISSING, chromium, visit
 from tests.integration import models
@@ -46,7 +47,8 @@ def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
     outputs = {}
     for _ in range(runs):
         for trace in least:
-            decoder = guide.decoder(LANGUAGE, trace=trace, overlap=False)
+            session = guide.session(LANGUAGE, trace=trace, overlap=False)
+            decoder = guide.decoder_of(session, DecodeOptions(closes=False))  # the text is cut, at any number of tokens
             began = time.process_time()
             outputs[trace] = model.generate(prompt, do_sample=False, max_new_tokens=tokens, custom_generate=decoder)
             least[trace] = min(least[trace], time.process_time() - began)
