@@ -26,7 +26,7 @@ from hf_guided.errors import (
     UnwritableConstraint,
     VocabularySizeError,
 )
-from tests import removals, vocabularies
+from tests import vocabularies
 from tests.integration import models
 from tests.integration.shared import guide, model
 from tests.pairs import once_each
@@ -460,7 +460,6 @@ PREFIXES = {"no prefix": None, "prefix": "aaaa", "prefix beyond the limit": "a" 
     once_each(
         GIVES_UP,
         PREFIXES,
-        keep=removals.cells(removals.BAD, "test_an_engine_that_gives_up_ends_its_row"),
         # A prefix is given before the mode begins.
         only_slow=lambda cell: cell[1] != "no prefix" and cell[0] not in ("greedy", "beams"),
     ),

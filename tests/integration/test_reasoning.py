@@ -12,7 +12,6 @@ import torch
 from transformers import LogitsProcessor, PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
-from tests import removals
 from tests.effort import repeats
 from tests.integration.models import llama, t5
 from tests.pairs import once_each
@@ -90,7 +89,7 @@ def think(name: str = "demo", seed: int = 0, budget: int = BUDGET, **kwargs: Any
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    once_each(TOKENIZERS, MODES, keep=removals.cells(removals.THINKING, "test_hot_models_think_and_answer")),
+    once_each(TOKENIZERS, MODES, keep=["demo-beams"]),
 )
 def test_hot_models_think_and_answer(name: str, mode: str) -> None:
     for seed in range(repeats(1, 2)):
