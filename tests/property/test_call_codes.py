@@ -5,13 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.rtn import call_codes, take_calls
-from tests.compiled_core import run_under_sanitizers
 
 
 @given(
@@ -54,19 +52,3 @@ def automaton(random: Random, is_wide: bool, shared: bool) -> ByteDfa:
     table = np.array([[random.randrange(states) for _ in range(classes + 11)] for _ in range(states)])
     table[0], table[:, 0] = 0, 0
     return ByteDfa(table.astype(np.uint32 if is_wide else np.uint16), byte_class, np.zeros(states, np.bool_), 1)
-
-
-_UNDER_SANITIZERS = """
-from random import Random
-from hf_guided.automaton.rtn import call_codes, take_calls
-from tests.property.test_call_codes import automaton
-for seed in range(300):
-    random = Random(seed)
-    take_calls(automaton(random, seed % 2 == 0, seed % 3 == 0), call_codes(random.randrange(1, 140)))
-print("clean")
-"""
-
-
-@pytest.mark.slow
-def test_the_loops_stay_within_their_arrays(tmp_path) -> None:
-    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

@@ -5,7 +5,6 @@ The oracle knows neither tries nor sets of nodes: it moves along the automaton b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -24,13 +23,10 @@ from hf_guided.automaton.counted_string import CountedString
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.automaton.rtn import Component
-from hf_guided.automaton.string_tables import _by_byte, string_dfas
 from hf_guided.automaton.token_trie import NodeSets, TokenTrie, trie_of
 from hf_guided.regex import ANYTHING, json_spelling, json_spellings, parse_fullmatch
 from hf_guided.regex.ast import EMPTY, Node, alt, both, complement, concat, repeat, text
-from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
-from tests.reference import walks as reference
 
 # -- components: the names of an open object, the declared ones and any others
 
@@ -79,77 +75,12 @@ def _calling(dfa: ByteDfa, callee: int, after: NDArray[np.int64]) -> Component:
 # -- vocabularies
 
 PIECES = [
-    *(
-        '"',
-        '":',
-        '": ',
-        '": 1',
-        '",',
-        '", "',
-        '","',
-        '""',
-        '"""',
-        '"a',
-        '"a"',
-        '"a":',
-        '{"',
-        '{"a',
-        ":",
-        ": ",
-        " ",
-        "  ",
-    ),
-    *(
-        "a",
-        "b",
-        "ab",
-        "abc",
-        "abcd",
-        'a"',
-        'ab"',
-        'abc":',
-        'abd"',
-        'ba":',
-        "é",
-        "éa",
-        'aé"',
-        'é":',
-        "日",
-        "日本",
-        '本"',
-    ),
-    *(
-        "\\",
-        "\\u",
-        "\\u0",
-        "\\u00",
-        "00",
-        "0061",
-        "e9",
-        "\\u00e9",
-        '\\u00e9"',
-        "\\n",
-        '\\n"',
-        '\\"',
-        "\\\\",
-        '\\\\"',
-        "n",
-    ),
-    *(
-        "\\ud83d",
-        "\\ude00",
-        "\\ud83d\\ude00",
-        '\\ude00"',
-        "ud83d",
-        '": "',
-        '": "a',
-        '": "a"',
-        '","a","',
-        "é\\",
-        "1",
-        "x",
-    ),
-]
+    '"', '":', '": ', '": 1', '",', '", "', '","', '""', '"""', '"a', '"a"', '"a":', '{"', '{"a', ":", ": ", " ", "  ",
+    "a", "b", "ab", "abc", "abcd", 'a"', 'ab"', 'abc":', 'abd"', 'ba":', "é", "éa", 'aé"', 'é":', "日", "日本", '本"',
+    "\\", "\\u", "\\u0", "\\u00", "00", "0061", "e9", "\\u00e9", '\\u00e9"', "\\n", '\\n"', '\\"', "\\\\", '\\\\"',
+    "n", "\\ud83d", "\\ude00", "\\ud83d\\ude00", '\\ude00"', "ud83d", '": "', '": "a', '": "a"', '","a","', "é\\", "1",
+    "x",
+]  # fmt: skip
 DATA = [
     *(piece.encode() for piece in PIECES),
     *(
@@ -247,15 +178,9 @@ def test_tables_are_what_following_every_token_finds(component, texts, data):
 
 
 SETS = [
-    r"[a-z :]*",
-    r"[^\"]*",
-    r"\w*",
-    r"[^\n,é]*",
-    r"[ -~日]*",
-    r"[a-z\u0400-\u04ff\u00e8-\U0001f600]*",
-    r"[^\x80-\uffff]*",
-    r".*",
-]
+    r"[a-z :]*", r"[^\"]*", r"\w*", r"[^\n,é]*", r"[ -~日]*", r"[a-z\u0400-\u04ff\u00e8-\U0001f600]*",
+    r"[^\x80-\uffff]*", r".*",
+]  # fmt: skip
 
 
 @settings(max_examples=repeats(40, 1_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -290,24 +215,6 @@ def test_nodes_found_from_several_levels_are_ascending():
         table = tables.table(component, component.dfa.start, tables.nodes.of(np.array(begun)))
         expected = followed(component, component.dfa.start, texts, frozenset([b"x", b"yy"]))
         assert plain(table, tokens) == expected and len(expected.leaving) == 4
-
-
-@settings(max_examples=repeats(30, 500), deadline=None)
-@given(components(), vocabularies, st.data())
-def test_the_compiled_loops_find_what_a_walk_node_by_node_finds_in_its_order(component, texts, data):
-    tokens = trie_for(texts)
-    walk = ComponentWalk(component, NodeSets(tokens))
-    state = st.integers(0, component.dfa.states - 1)
-    ours = data.draw(state)
-    begun = np.array(data.draw(st.lists(st.integers(0, len(tokens.trie.byte) - 1), max_size=6)), np.int32)
-    nodes, left = walk._left(ours, begun)
-    for array in (nodes, *(nodes for _, nodes in left)):
-        assert array.dtype == np.int32
-    assert (nodes.tolist(), [(to, nodes.tolist()) for to, nodes in left]) == reference.left(walk, ours, begun)
-    assert walk.body_of(ours) == reference.body_of(walk, ours)
-    for form, _ in string_dfas():
-        after = walk.after_copy(ours, _by_byte(form), form.start, ord('"'))
-        assert after == reference.after_quote(form, walk, ours)
 
 
 @settings(max_examples=repeats(30, 500), suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -385,77 +292,3 @@ def test_components_that_call_others_share_tables():
     assert tables.table(one, 2) is not tables.table(other, 2)  # they are left in other states
     assert tables.table(one, 2) is tables.table(_calling(one.dfa, 7, after), 2)
     assert tables.table(one, 2) is tables.table(Component(one.dfa, one.after_calls, (9,)), 2)
-
-
-_UNDER_SANITIZERS = """
-import ctypes, json, sys
-import numpy as np
-library = ctypes.CDLL(sys.argv[1])
-case = json.loads(sys.argv[2])
-arrays = {name: np.array(values, dtype) for name, (values, dtype) in case["arrays"].items()}
-number, libc = ctypes.c_int64, ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-at = lambda name: ctypes.c_void_p(arrays[name].ctypes.data)
-dfa = [at(name) for name in ("child", "byte", "class_of", "table")]
-states, classes = case["states"], case["classes"]
-
-
-def room_for(count, *first):
-    # Of malloc, so that the sanitizer knows where it ends.
-    address = libc.malloc(ctypes.c_size_t(4 * max(count, 1)))
-    row = (ctypes.c_int32 * count).from_address(address)
-    row[: len(first)] = first
-    return row
-
-
-for name in ("leave", "change", "body", "after_copy"):
-    getattr(library, "hf_guided_" + name).restype = number
-for state in range(states):
-    for room in range(1, case["nodes"] + 3):
-        nodes, there, left = room_for(room, 0), room_for(room, state), room_for(room)
-        groups = room_for(1 + 3 * states)
-        rows = [ctypes.byref(row) for row in (nodes, there, left, groups)]
-        found = library.hf_guided_leave(*dfa, number(classes), at("leaves"), number(states), number(1),
-                                        number(room), *rows)
-        assert found == (-1 if case["counts"][state] > room else case["counts"][state]), (state, room, found)
-        for other in range(states):
-            rows = [room_for(room, 0), room_for(room, state), room_for(room, other)]
-            words = room_for(case["words"], *[0] * case["words"])
-            kept = library.hf_guided_change(*dfa, number(classes), number(room), *map(ctypes.byref, rows), at("leaves"),
-                                            at("token_start"), at("token_ids"), ctypes.byref(words))
-            assert kept < room and (state != other or not (kept or any(words)))
-    body = library.hf_guided_body(*dfa[2:], number(classes), number(state), number(24))
-    assert 0 <= body < states
-    rows = room_for(states), room_for(states)
-    after = library.hf_guided_after_copy(*dfa[2:], number(classes), at("leaves"), number(state), at("form"),
-                                         number(states), number(case["start"]), number(34), *map(ctypes.byref, rows))
-    assert 0 <= after < states
-print("clean")
-"""
-
-
-@pytest.mark.slow
-def test_the_loops_stay_within_their_arrays(tmp_path):
-    component, tokens = object_names("ab", "é"), trie_for([b'"ab":', b'b"', b"\xc3\xa9", b'\xa9":', b"a\\n", b"xyz"])
-    walk = ComponentWalk(component, NodeSets(tokens))
-    dfa, trie = component.dfa, tokens.trie
-    arrays = {
-        "child": (trie.child, "int64"),
-        "byte": (trie.byte, "uint8"),
-        "class_of": (dfa.byte_class, "uint8"),
-        "table": (dfa.table.ravel(), "int32"),
-        "leaves": (np.arange(dfa.states) % 2, "uint8"),
-        "token_start": (tokens.token_start, "int64"),
-        "token_ids": (tokens.token_ids, "int64"),
-        "form": (dfa.table[:, dfa.byte_class].ravel(), "int32"),  # each state is like itself
-    }
-    case = {
-        "arrays": {name: (values.tolist(), dtype) for name, (values, dtype) in arrays.items()},
-        "states": dfa.states,
-        "classes": dfa.table.shape[1],
-        "start": dfa.start,
-        "nodes": len(trie.byte),
-        "words": tokens.size // 32,
-        "counts": [len(walk.below(np.zeros(1, np.int32), np.array([state]))[0]) for state in range(dfa.states)],
-    }
-    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS, json.dumps(case)) == "clean\n"

@@ -7,21 +7,16 @@ from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import nfa
-from hf_guided.automaton.byte_dfa import ByteDfa
 from hf_guided.automaton.limits import WorkMeter
-from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.automaton.nfa import regex_dfa
 from hf_guided.errors import CompileLimitExceeded
 from hf_guided.options import CompileLimits
 from hf_guided.regex import parse_fullmatch
 from tests.effort import repeats
-from tests.reference import subsets as reference
-from tests.reference.dominance import Dominance
+from tests.property.test_automaton import check_minimal
 
 Positions = frozenset[int]
 SHORT = ["".join(letters) for length in range(8) for letters in product("ab", repeat=length)]
@@ -82,45 +77,19 @@ counted = st.recursive(
 )
 
 
-def built(pattern: str, max_work: int) -> ByteDfa:
-    """The automaton; examples too large for it are skipped, and Hypothesis fails where most are."""
-    try:
-        return regex_dfa(parse_fullmatch(pattern), WorkMeter(CompileLimits(max_work=max_work)))
-    except CompileLimitExceeded:
-        assume(False)
-        raise
-
-
 @settings(max_examples=repeats(33, 100))
 @given(counted, bounds, st.randoms(use_true_random=False))
 def test_accepted_texts_equal_the_set_matcher(body: Counted, low_high: tuple[int, int], draw: random.Random) -> None:
+    """And the automaton is minimal, though members of sets that others dominate are left out."""
     whole = repetition(body, *low_high)
-    dfa = built(whole.pattern, 1_000_000)
+    try:
+        dfa = regex_dfa(parse_fullmatch(whole.pattern), WorkMeter(CompileLimits(max_work=1_000_000)))
+    except CompileLimitExceeded:
+        assume(False)  # Hypothesis fails where most are
     long_texts = [
         "".join(draw.choices("ab", weights=(draw.random() + 0.01, 1), k=draw.randint(8, 50))) for _ in range(25)
     ]
     for text in draw.sample(SHORT, 40) + long_texts:
         assert dfa.accepts(text.encode()) == (len(text) in whole.ends(text, frozenset({0}))), (whole.pattern, text)
-
-
-@settings(max_examples=repeats(25, 60))
-@given(counted, bounds)
-def test_pruning_dominated_members_does_not_change_the_automaton(body: Counted, low_high: tuple[int, int]) -> None:
-    """The minimal automaton is the same with and without dominated members."""
-    pattern = repetition(body, *low_high).pattern
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nfa, "determinize", reference.determinize)
-        patch.setattr(Dominance, "undominated", lambda self, members: members)
-        patch.setattr(nfa, "_kept_languages", ByteCache(2**20))
-        plain = built(pattern, 300_000)
-    pruned = built(pattern, 1_000_000)
-    pairs, stack = {(pruned.start, plain.start)}, [(pruned.start, plain.start)]
-    while stack:
-        pruned_state, plain_state = stack.pop()
-        assert bool(pruned.accepting[pruned_state]) == bool(plain.accepting[plain_state])
-        for byte in b"ab":
-            pair = pruned.advance(pruned_state, bytes([byte])), plain.advance(plain_state, bytes([byte]))
-            if pair not in pairs:
-                pairs.add(pair)
-                stack.append(pair)
-    assert len(pairs | {(0, 0)}) == pruned.states == plain.states
+    if dfa.states < 200:
+        check_minimal(dfa)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,7 +18,6 @@ from hf_guided.backends.network import NetworkBackend
 from hf_guided.schema import scalars
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
-from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 from tests.property.strategies import allowed
 from tests.property.test_frame_machine import check_same, engines
@@ -42,25 +40,9 @@ def all_bounds_are_counted() -> Iterator[None]:
 # three bytes.
 MARKS = [["</p>"], ["<"], ["xy", "zw!"], ["</p>", "</q>"], ["<<a"], ["é!", "€|"], ["<\U0001f600"]]
 PARTS = [
-    "<",
-    "</p>",
-    "</q",
-    "/p>",
-    "a",
-    "x",
-    "y",
-    "zw",
-    "<<",
-    "é",
-    "!",
-    "€",
-    "\U0001f600",
-    '"',
-    "\\",
-    "\n",
-    "\x1f",
+    "<", "</p>", "</q", "/p>", "a", "x", "y", "zw", "<<", "é", "!", "€", "\U0001f600", '"', "\\", "\n", "\x1f",
     "u003c",
-]
+]  # fmt: skip
 
 
 def written(value: str, marks: list[str]) -> str:
@@ -192,15 +174,6 @@ def test_masks_are_what_a_machine_reads_that_finds_none(
         )
 
 
-@pytest.mark.parametrize("style", ["marks", "elements"])
-@settings(max_examples=repeats(8, 200))
-@given(bounds=BOUNDS, random=st.randoms(use_true_random=False))
-def test_masks_equal_reading_every_token(style: str, bounds: tuple[int, int | None], random: Random) -> None:
-    matcher = NetworkBackend(pieces()).compile(a_constraint(style, bounded(*bounds))).matcher()
-    check_masks(matcher, random, steps=25, vocabulary=pieces())
-    assert allowed(matcher), "a dead end"
-
-
 ITEMS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "strings": lambda string: {"items": string},
     "first items": lambda string: {"prefixItems": [string, {"type": "boolean"}], "items": string},
@@ -239,29 +212,3 @@ def test_many_characters_are_no_states() -> None:
         assert matcher.validate_tokens(text) == len(text)
         assert matcher.validate_tokens([*text, ord("a")]) == len(text)
         assert matcher.validate_tokens([*text, *closing.encode()]) == len(text) + len(closing)
-
-
-_UNDER_SANITIZERS = """
-from random import Random
-from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.schema import scalars
-from hf_guided.backends.network import NetworkBackend
-from tests.property.test_counted_strings import a_constraint, bounded
-from tests.property.test_frame_machine import check_same, engines
-from tests.property.test_tag_network import pieces
-scalars._FEW_CHARACTERS = 0
-backend = NetworkBackend(pieces())
-for seed in range(24):
-    random = Random(seed)
-    component_walk.FEW = frame_machine.FEW = (0, 30, 2_000)[seed // 3 % 3]
-    low, more = random.randint(0, 6), random.choice([None, *range(6)])
-    schema = bounded(low, None if more is None else low + more)
-    both = engines(backend.compile(a_constraint(("marks", "elements", "any spelling")[seed % 3], schema)), backend)
-    check_same(*both, backend.vocabulary, random)
-print("clean")
-"""
-
-
-@pytest.mark.slow
-def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
-    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"

@@ -113,24 +113,6 @@ def test_rollback_restores_the_state_before_the_tokens(case: Case, picks: list[i
 
 
 @law
-@given(cases, draw.picks, draw.picks)
-def test_fork_is_independent(case: Case, first: list[int], second: list[int]):
-    compiled = case.compiled
-    matcher = compiled.matcher()
-    taken = draw.walk(matcher, first)
-    before = draw.view(matcher)
-    twin = matcher.fork()
-    assert draw.view(twin) == before
-    more = draw.walk(twin, second)
-    assert draw.view(matcher) == before
-    after = draw.view(twin)
-    matcher.rollback(len(taken))
-    assert draw.view(twin) == after
-    twin.rollback(len(more))
-    assert draw.view(twin) == before
-
-
-@law
 @given(st.deferred(lambda: st.sampled_from(draw.cases(draw.single_bytes()))), draw.picks)
 def test_jump_forward_bytes_are_the_only_continuation(case: Case, picks: list[int]):
     compiled = case.compiled

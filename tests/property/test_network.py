@@ -18,8 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.automaton.frame_machine import FrameMachine
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import FrameEngine, NetworkBackend
@@ -206,32 +204,12 @@ def walked(matcher: Matcher, random: Random, most: int = 120) -> bytes | None:
 
 
 PIECES = (
-    *(
-        '"',
-        '",',
-        '","',
-        '", "',
-        '":',
-        '": ',
-        '"}',
-        '"]',
-        '"],',
-        "},",
-        "}}",
-        "]]",
-        "{",
-        "[",
-        '["',
-        '{"',
-        "[{",
-        "[[",
-        "[]",
-    ),
-    *(",", ", ", ":", ": ", " ", "\n", "1,", ",1", "1, 2", "1.", ".0", "0,1", "12", "\\", "\\u", "00", '\\"', "u0061"),
-    *("a", "aa", "ab", "b", 'a"', '"a"', '"a":', '"b":', 'a","', 'a","a', '"a","b"', '"a", "a"', "null", "true", "é"),
-    *('"a', '"b', '"aa', '"ab', ', "a', ', "ab', ', "b', ',"ab', '1,"a', ' "', '["a', '[["a', 'aa"],["a'),
-    *('"aa","ab","b"', '1,"b":2', '":1,"', '"a":1,"b', '"aab"', '{"a":1}', '{"a":1},{"a":2}', "[true],", "[true,fal"),
-)
+    '"', '",', '","', '", "', '":', '": ', '"}', '"]', '"],', "},", "}}", "]]", "{", "[", '["', '{"', "[{", "[[", "[]",
+    ",", ", ", ":", ": ", " ", "\n", "1,", ",1", "1, 2", "1.", ".0", "0,1", "12", "\\", "\\u", "00", '\\"', "u0061",
+    "a", "aa", "ab", "b", 'a"', '"a"', '"a":', '"b":', 'a","', 'a","a', '"a","b"', '"a", "a"', "null", "true", "é",
+    '"a', '"b', '"aa', '"ab', ', "a', ', "ab', ', "b', ',"ab', '1,"a', ' "', '["a', '[["a', 'aa"],["a',
+    '"aa","ab","b"', '1,"b":2', '":1,"', '"a":1,"b', '"aab"', '{"a":1}', '{"a":1},{"a":2}', "[true],", "[true,fal",
+)  # fmt: skip
 
 
 @cache
@@ -265,25 +243,6 @@ def test_masks_equal_reading_every_token(name: str, options: dict[str, Any], ran
     compiled = compiled_or_none(NetworkBackend(pieces()), SCHEMAS[name], extra="allow", **options)
     assert compiled is not None
     check_masks(compiled.matcher(), random, steps=30)
-
-
-@settings(max_examples=repeats(12, 300))
-@given(
-    random=st.randoms(use_true_random=False),
-    draft=st.sampled_from(sorted(DRAFTS)),
-    options=st.sampled_from([{}, {"key_order": "any"}, {"spelling": "any", "key_order": "any"}]),
-    few=st.sampled_from([0, component_walk.FEW]),
-)
-def test_masks_of_random_schemas_equal_reading_every_token(
-    random: Random, draft: int, options: dict[str, Any], few: int
-) -> None:
-    schema = Writer(random, draft).document()
-    compiled = compiled_or_none(NetworkBackend(pieces()), schema, extra="allow", **options)
-    if compiled is not None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(component_walk, "FEW", few)  # tables as of a large vocabulary
-            patch.setattr(frame_machine, "FEW", few)
-            check_masks(compiled.matcher(), random, steps=15)
 
 
 # Tokens in which strings begin, and end, about as long as bounds allow.
@@ -481,18 +440,8 @@ def test_names_without_a_place_in_the_declared_order_come_in_any(name: str) -> N
 @pytest.mark.parametrize(
     "items", [{"type": "number", "multipleOf": 0.5, "minimum": 0, "maximum": 3}, {"enum": ["ab", 7]}]
 )
-def test_different_values_in_any_spelling_are_counted_in_little_work(
-    items: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_different_values_in_any_spelling_are_counted(items: Any) -> None:
     """Infinitely many texts mean the same few values."""
-    looked = [0]
-    onwards = FrameMachine.onwards
-
-    def counted(machine: FrameMachine, number: int) -> list[int]:
-        looked[0] += 1
-        return onwards(machine, number)
-
-    monkeypatch.setattr(FrameMachine, "onwards", counted)
     most = 7 if "type" in items else 2
     schema = {"type": "array", "items": items, "uniqueItems": True}
     with pytest.raises((UnsupportedConstraint, InvalidConstraint)):
@@ -501,7 +450,6 @@ def test_different_values_in_any_spelling_are_counted_in_little_work(
     texts = ["0", "0.50", "1.0", "1.5", "2", "2.5", "3"] if most == 7 else ['"ab"', "7.0"]
     assert accepts(compiled, f"[{', '.join(texts)}]")
     assert not accepts(compiled, f"[{', '.join([*texts[:-1], texts[0]])}]")
-    assert looked[0] < 20_000
 
 
 A_STRING, NAMED = {"type": "string"}, {"type": "string", "maxLength": 20}
@@ -642,22 +590,6 @@ def test_a_network_that_is_dropped_is_freed_without_a_collection(name: str) -> N
         gc.enable()
 
 
-_PERIODS = {"type": "string", "allOf": [{"pattern": f"^(a{{{n}}})*$"} for n in (7, 11, 13)], "minLength": 1}
-
-
-def test_a_language_without_texts_is_found_before_the_first_byte() -> None:
-    """The shortest common multiple of 7, 11 and 13 is 1,001."""
-    never = {**_PERIODS, "maxLength": 1000}
-    for schema in (never, {"type": "object", "properties": {"s": never}, "required": ["s"]}):
-        with pytest.raises(InvalidConstraint):
-            BYTES.compile(JsonSchema(schema))
-    optional = {"type": "object", "properties": {"s": never, "t": {"type": "integer"}}}
-    assert allowed(after(b'{"', BYTES.compile(JsonSchema(optional)))) == [ord("t")]
-    assert set(allowed(after(b"[", BYTES.compile(JsonSchema({"type": "array", "items": never}))))) <= {*b" \n]"}
-    possible = BYTES.compile(JsonSchema({**_PERIODS, "maxLength": 1001}))
-    assert after(b'"' + b"a" * 1001 + b'"', possible).is_completed()
-
-
 @pytest.mark.parametrize("max_depth", [None, 3])
 def test_hundreds_of_alternatives_may_begin_with_equal_parts(max_depth: int | None) -> None:
     """Each has these parts at positions of its own, and only what comes after them tells the alternatives apart."""
@@ -692,40 +624,3 @@ def test_a_place_with_too_many_different_values_is_a_limit() -> None:
     schema = {"type": "object", "anyOf": [*({**branch, "required": ["n"]} for branch in branches), recursive]}
     with pytest.raises(CompileLimitExceeded, match="more than 512 different values may come in one place"):
         BYTES.compile(JsonSchema(schema, "minified"))
-
-
-def _different_lists(random: Random, depth: int) -> dict[str, Any]:
-    """A schema of lists of different items and of objects, inside each other."""
-    if not depth or random.random() < 0.2:
-        return {"enum": random.sample([1, 2, 3, 12, "a", "ab", None, True, [1], {"a": 1}], random.randint(1, 5))}
-    if random.random() < 0.7:
-        low = random.choice([0, 0, 1, 2, 3])
-        lists = {"type": "array", "items": _different_lists(random, depth - 1), "uniqueItems": random.random() < 0.8}
-        return {**lists, "minItems": low, **random.choice([{}, {"maxItems": low + random.randrange(3)}])}
-    names = random.sample("abc", random.randint(1, 3))
-    required = [name for name in names if random.random() < 0.6]
-    members = {name: _different_lists(random, depth - 1) for name in names}
-    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
-
-
-def _instance(schema: dict[str, Any], random: Random) -> Any:
-    if "enum" in schema:
-        return random.choice(schema["enum"])
-    if schema["type"] == "array":
-        return [_instance(schema["items"], random) for _ in range(random.choice([0, 1, 2, 2, 3, 3, 4, 5]))]
-    is_there = {name: name in schema["required"] or random.random() < 0.5 for name in schema["properties"]}
-    return {name: _instance(schema["properties"][name], random) for name, is_in in is_there.items() if is_in}
-
-
-@settings(max_examples=repeats(60, 1500))
-@given(random=st.randoms(use_true_random=False), key_order=st.sampled_from(["declared", "any"]))
-def test_lists_in_lists_of_different_items_take_every_valid_value(random: Random, key_order: Any) -> None:
-    schema = {"type": "array", "items": _different_lists(random, 2), "uniqueItems": True}
-    try:
-        compiled = NetworkBackend(all_bytes()).compile(JsonSchema(schema, key_order=key_order))
-    except ConstraintError:
-        return
-    for _ in range(25):
-        value = _instance(schema, random)
-        if validator(schema, 2020).is_valid(value):
-            assert accepts(compiled, json.dumps(value)), (schema, value)

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.automaton.component_tables import ComponentTables
-from hf_guided.automaton.frame_machine import FrameMachine
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.rtn import Rtn, build_rtn
 from hf_guided.automaton.token_trie import token_trie
 from hf_guided.backends.network import FrameEngine, NetworkBackend
-from hf_guided.backends.network_of_schema import BuiltNetwork, NetworkPlan, reachable_network, whole_network
+from hf_guided.backends.network_of_schema import NetworkPlan, reachable_network
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError
 from hf_guided.options import NETWORK, CompileLimits
@@ -49,37 +48,6 @@ def positions(schema: Any, marks: tuple[str, ...] = (), **options: Any) -> Posit
     except (ConstraintError, CompileLimitExceeded):
         return None
     return None if n.losses else read
-
-
-@settings(max_examples=repeats(20, 400))
-@given(st.randoms(use_true_random=False), st.sampled_from(sorted(DRAFTS)), st.sampled_from([*STYLES, *MARKED]))
-def test_both_read_the_same_texts(random: Random, draft: int, options: dict[str, Any]) -> None:
-    schema = Writer(random, draft).document()
-    read = positions(schema, **options)
-    later = None if read is None else reachable_network(NetworkPlan.of_schema(read), WorkMeter(NETWORK))
-    if later is None:
-        return
-    again = positions(schema, **options)
-    assert again is not None
-    at_once = whole_network(NetworkPlan.of_schema(again), WorkMeter(NETWORK))
-    for _ in range(3):
-        check_same_walk(later, at_once, random)
-
-
-def check_same_walk(first: BuiltNetwork, second: BuiltNetwork, random: Random) -> None:
-    """Walk at random, and compare the bytes that may come."""
-    machines = [FrameMachine(one.network, TABLES, one.at_once, one.least, one.values) for one in (first, second)]
-    sets, written = [machine.start for machine in machines], b""
-    for _ in range(60):
-        ours, theirs = (machine.onwards(number) for machine, number in zip(machines, sets, strict=True))
-        allowed = [byte for byte, to in enumerate(ours) if to]
-        assert allowed == [byte for byte, to in enumerate(theirs) if to], written
-        ends = {machine.is_completed(number) for machine, number in zip(machines, sets, strict=True)}
-        assert len(ends) == 1, written
-        if not allowed:
-            break
-        byte = random.choice(allowed)
-        sets, written = [ours[byte], theirs[byte]], written + bytes((byte,))
 
 
 @settings(max_examples=repeats(20, 400))

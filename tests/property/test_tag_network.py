@@ -21,21 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.automaton.limits import WorkMeter
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
-from hf_guided.backends.network_of_schema import reachable_network, whole_network
 from hf_guided.backends.tag_marks import runs_on
-from hf_guided.backends.tag_network import TagNetwork
-from hf_guided.options import NETWORK
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
 from tests.effort import repeats
 from tests.pairs import one_in
 from tests.property.strategies import allowed, still_open, tiny
 from tests.property.test_network import check_masks, every_text
-from tests.property.test_reachable_network import check_same_walk
 from tests.property.test_tool_calls import JSON_FAMILIES, STOP, as_tools, target_texts, tools_of, walk
 from tests.tool_families import FAMILIES
 
@@ -366,20 +361,6 @@ def test_a_string_has_room_for_the_rest_of_its_mark() -> None:
     for count in range(20):
         assert (matcher.validate_tokens([*b"\\u003c"]) == 6) == (count + len("</p>") <= 20)
         assert matcher.accept_token(ord("a"))
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_tags_that_are_built_as_far_as_texts_reach_are_the_same(name: str) -> None:
-    constraint = marked(different_tools()[name])
-    for style in ("json", "qwen_xml"):
-        part = constraint.tag["format"]
-        if style != "json":
-            part["tags"][0]["content"] = values(different_tools()[name], style=style)
-        later = reachable_network(TagNetwork({"format": part}).plan, WorkMeter(NETWORK))
-        at_once = whole_network(TagNetwork({"format": part}).plan, WorkMeter(NETWORK))
-        if later is not None:
-            for seed in range(repeats(3, 50)):
-                check_same_walk(later, at_once, random.Random(seed))
 
 
 def check_same_masks(first: Matcher, second: Matcher, targets: list[bytes], rng: random.Random) -> None:

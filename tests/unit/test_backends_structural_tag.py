@@ -82,27 +82,6 @@ def test_engines_without_tags_refuse_them_by_name(compiler: Compiler, constraint
 
 
 @pytest.mark.parametrize(
-    ("value", "allowed"), [('"ab"', True), ('"b"', False), ('"a"', True), ("1", False), ('"a\nb"', False)]
-)
-def test_schema_of_an_argument_is_enforced(compiler: Compiler, value: str, allowed: bool) -> None:
-    """The pattern applies to the whole decoded string, and control characters are refused."""
-    matcher = compiler.compile(tool_calls({"type": "string", "pattern": "^a.?$"})).matcher()
-    text = f'<tool_call>\n{{"name": "f", "arguments": {{"a": {value}}}}}\n</tool_call>'.encode()
-    assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
-
-
-@pytest.mark.parametrize(
-    ("value", "allowed"), [('"5"', True), ('"5x"', True), ('"5xx"', False), ('"2024-02-29"', False)]
-)
-def test_alternatives_with_a_common_beginning_are_distinguished(compiler: Compiler, value: str, allowed: bool) -> None:
-    other = {"type": "string", "format": "date"}
-    argument = {"anyOf": [{"type": "array", "items": other}, {"type": "string", "pattern": "^(?:[0-5]|[0-5]x?)$"}]}
-    matcher = compiler.compile(tool_calls(argument)).matcher()
-    text = f'<tool_call>\n{{"name": "f", "arguments": {{"a": {value}}}}}\n</tool_call>'.encode()
-    assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
-
-
-@pytest.mark.parametrize(
     ("backend", "asked", "spaces", "behind_line_end"),
     [
         ("xgrammar", {}, 1, 1 + 8),
@@ -120,66 +99,6 @@ def test_whitespace_in_a_tag_is_bounded(
     matcher = compiler.compile(hg.StructuralTag(tag), backend).matcher()
     assert matcher.validate_tokens(list(b"{" + b" " * 300)) == 1 + spaces
     assert matcher.validate_tokens(list(b"{\n" + b" " * 300)) == 1 + behind_line_end
-
-
-def triggered(**more: Any) -> dict[str, Any]:
-    tags = [
-        {"type": "tag", "begin": f"<{name}>", "content": {"type": "json_schema", "json_schema": schema}, "end": "</>"}
-        for name, schema in (
-            ("f", {"const": 1}),
-            ("fg", {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2}),
-        )
-    ]
-    return {"type": "triggered_tags", "triggers": ["<f"], "tags": tags, **more}
-
-
-TAGS: dict[str, dict[str, Any]] = {
-    "triggered": triggered(excludes=["no"]),
-    "at least one": triggered(at_least_one=True),
-    "one at most": triggered(stop_after_first=True),
-    "just one": triggered(at_least_one=True, stop_after_first=True),
-    "separated": {"type": "tags_with_separator", "separator": ";", "tags": triggered()["tags"]},
-    "ended text": {
-        "type": "sequence",
-        "elements": [
-            {"type": "tag", "begin": "a", "content": {"type": "any_text"}, "end": ["ab", "b"]},
-            {"type": "optional", "content": {"type": "json_schema", "json_schema": {"const": [1]}}},
-        ],
-    },
-    "numbered": {
-        "type": "or",
-        "elements": [
-            {
-                "type": "sequence",
-                "elements": [
-                    {"type": "regex", "pattern": "[0-9]+"},
-                    {"type": "const_string", "value": ":"},
-                    {"type": "json_schema", "json_schema": {"const": "x"}},
-                ],
-            },
-            {"type": "plus", "content": {"type": "const_string", "value": "ab"}},
-        ],
-    },
-}
-TEXTS = [
-    *("", "hi", "no", "<f", "<", "<f>1</>", "<fg>[]</>", '<fg>["a"]</>', '<fg>["c"]</>', "hi<f>1</>", "hi<f>1</>ho"),
-    *("<f>1</><f>1</>", "<f>1</>;<f>1</>", "<f>1</>;", "<f>1</>no", "no<f>1</>", "<g>"),
-    *("aaa", "ab", "axb", "aa[1]", "axb[1]", "aaa[1]", "abb", "abab", '12:"x"', ':"x"', '1"x"', "aba"),
-]
-
-
-@pytest.mark.parametrize("name", TAGS)
-def test_engines_accept_the_same_texts(compiler: Compiler, name: str) -> None:
-    tag = hg.StructuralTag({"type": "structural_tag", "format": TAGS[name]})
-    verdicts = []
-    for backend in ("xgrammar", "native"):
-        matcher = compiler.compile(tag, backend).matcher()
-        token_ids_of = {text: [*text.encode(), 256] for text in TEXTS}
-        verdicts.append(
-            {text for text, token_ids in token_ids_of.items() if matcher.validate_tokens(token_ids) == len(token_ids)}
-        )
-    assert verdicts[0] == verdicts[1]
-    assert 0 < len(verdicts[0]) < len(TEXTS)
 
 
 def test_free_text_without_an_end_marker_is_read_in_all_ways_at_once(compiler: Compiler) -> None:
@@ -205,17 +124,6 @@ def test_special_tokens_in_tags_are_named_by_their_texts(compiler: Compiler) -> 
         with pytest.raises(hg.UnsupportedConstraint, match="token") as caught:
             compiler.compile(hg.StructuralTag({"format": {"type": "tag", **call}}), backend)
         assert caught.value.losses[0].pointer == pointer
-
-
-def test_arguments_as_elements_go_to_the_network(compiler: Compiler) -> None:
-    calls = tool_calls({"type": "string", "pattern": "^a+$"})
-    tag = hg.ToolCalls(calls.tools, "glm_4_7", "required").structural_tag()
-    assert not compiler.audit(tag, "xgrammar").ok
-    assert compiler.compile(tag).backend == "native"
-    matcher = compiler.compile(tag).matcher()
-    for value, allowed in (("aa", True), ("b", False), ("", False)):
-        text = f"<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>".encode()
-        assert (matcher.validate_tokens(list(text)) == len(text)) is allowed
 
 
 def dsml(value: str, is_string: str) -> str:

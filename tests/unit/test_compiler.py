@@ -10,7 +10,7 @@ import textwrap
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ import pytest
 from hf_guided.automaton.limits import no_memory
 from hf_guided.backends import compile as compiler_module
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.compile import Compiler, CompilerStats
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import Choice, Constraint, JsonSchema, StructuralTag
@@ -274,36 +274,6 @@ def test_submit_returns_before_the_compile_has_finished() -> None:
     assert future.result().backend == "native"
 
 
-def test_cancelling_one_caller_does_not_affect_others() -> None:
-    gate = Gate()
-    fake = Fake(then=gate)
-    compiler = new_compiler(fake)
-    first, second = compiler.submit(Choice(["a"])), compiler.submit(Choice(["a"]))
-    assert gate.reached.wait(TIMEOUT_S)
-    assert first.cancel()
-    gate.open.set()
-    assert second.result().backend == "native"
-    with pytest.raises(CancelledError):
-        first.result()
-    assert compiler.submit(Choice(["a"])).result() is second.result()
-    assert len(fake.compiled) == 1
-
-
-def test_constraint_that_all_callers_cancelled_is_not_compiled() -> None:
-    gate = Gate()
-    fake = Fake(then=gate)
-    compiler = new_compiler(fake, workers=1)
-    busy = compiler.submit(Choice(["a"]))
-    assert gate.reached.wait(TIMEOUT_S)
-    assert compiler.submit(Choice(["b"])).cancel()
-    last = compiler.submit(Choice(["c"]))
-    gate.open.set()
-    wait([busy, last], TIMEOUT_S)
-    assert fake.compiled == [Choice(["a"]), Choice(["c"])]
-    assert compiler.compile(Choice(["b"])).constraint == Choice(["b"])
-    assert compiler.stats().misses == 3
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -355,15 +325,6 @@ def test_a_compile_that_found_no_memory_is_tried_again() -> None:
     assert len(fake.compiled) == 2
 
 
-def test_number_of_cached_failures_is_bounded() -> None:
-    fake = Fake(then=raises(lambda: InvalidConstraint("bad")))
-    compiler = new_compiler(fake, max_failures=2)
-    for text in ("a", "b", "c", "c", "b", "a"):
-        with pytest.raises(InvalidConstraint):
-            compiler.compile(Choice([text]))
-    assert [constraint.parse(text) for constraint, text in zip(fake.compiled, "abca", strict=True)] == list("abca")
-
-
 def test_audit_validates_the_schema_before_any_backend_compiles() -> None:
     """compile() skips this check, because validating against a metaschema takes longer than compiling."""
     fake = Fake()
@@ -394,17 +355,6 @@ def test_a_warning_says_how_much_a_constraint_may_come_to_hold() -> None:
     compiler = Compiler(BYTES, CompilerOptions(cache_bytes=2**20))
     with pytest.warns(UserWarning, match=f"takes {most} bytes when compiled, .* to at least {most}"):
         compiler.compile(schema, "native")
-
-
-def test_cache_is_bounded_in_bytes() -> None:
-    fake = Fake()
-    compiler = new_compiler(fake, cache_bytes=250)
-    for text in ("a", "b", "a", "c", "a", "b"):
-        compiler.compile(Choice([text]))
-    stats = compiler.stats()
-    assert (stats.misses, stats.hits, stats.evictions, stats.entries, stats.nbytes) == (4, 2, 2, 2, 200)
-    assert stats.compile_ms > 0
-    assert isinstance(stats, CompilerStats)
 
 
 def test_compile_limit_is_reported_if_no_other_backend_can() -> None:

@@ -25,20 +25,8 @@ from hf_guided.regex import (
 )
 
 PATTERNS = [
-    "^a",
-    "^b",
-    "b$",
-    "^ab$",
-    "^(ab)*$",
-    "^a?b?$",
-    "^a{2,3}$",
-    "^(aa|bbb)+$",
-    "^.$",
-    "a",
-    "[^a]",
-    "^(?!a)",
-    "^b{0,2}a",
-]
+    "^a", "^b", "b$", "^ab$", "^(ab)*$", "^a?b?$", "^a{2,3}$", "^(aa|bbb)+$", "^.$", "a", "[^a]", "^(?!a)", "^b{0,2}a",
+]  # fmt: skip
 WORDS = ["", "a", "b", "ab", "ba", "aab", "abab", "c"]
 TEXTS = ["".join(letters) for length in range(6) for letters in product("abc", repeat=length)]
 _lengths = st.tuples(st.integers(0, 4), st.none() | st.integers(0, 4)).map(

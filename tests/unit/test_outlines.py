@@ -8,7 +8,7 @@ from itertools import product
 import outlines_core
 import pytest
 import regex as partial
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import given, settings
 
 from hf_guided.backends import outlines
 from hf_guided.backends.outlines import OutlinesBackend, build_index
@@ -57,18 +57,6 @@ def test_outlines_core_alone_misses_these_texts() -> None:
         assert state is None, pattern
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(plain_patterns)
-def test_accepted_texts_equal_re(pattern: str) -> None:
-    engine, compiled = OutlinesBackend(draw.single_bytes()), re.compile(pattern)
-    assume(not engine.losses(Regex(pattern)))
-    start = engine.compile(Regex(pattern)).matcher()
-    for text in TEXTS:
-        matcher = start.fork()
-        taken = all(map(matcher.accept_token, text.encode()))
-        assert (taken and matcher.is_completed()) == bool(compiled.fullmatch(text)), repr(text)
-
-
 @settings(max_examples=40)
 @given(plain_patterns)
 def test_alphabet_has_every_character_of_every_match(pattern: str) -> None:
@@ -80,22 +68,6 @@ def test_alphabet_has_no_other_characters() -> None:
     assert alphabet(parse_fullmatch("(?:a[b-d])*|é{2,3}(?!xy)x?y?")) == CharSet.of("abcdéxy")
     assert alphabet(parse_fullmatch("")) == CharSet()
     assert alphabet(complement(parse_fullmatch("a"))) == ALL
-
-
-def test_choice_accepts_exactly_its_options() -> None:
-    options = ["a", "ab", "abcd", "da", "", "dd", "cc"]
-    start = OutlinesBackend(toy.letters(LETTERS)).compile(Choice(options)).matcher()
-    texts, stack = set(), [(b"", start)]
-    while stack:
-        text, matcher = stack.pop()
-        if matcher.is_completed():
-            texts.add(text.decode())
-        for token_id in draw.allowed(matcher):
-            if token_id != 1:
-                fork = matcher.fork()
-                assert fork.accept_token(token_id)
-                stack.append((text + (start.compiled.vocabulary.token_bytes[token_id] or b""), fork))
-    assert texts == set(options)
 
 
 def test_all_tokens_with_the_same_bytes_are_allowed() -> None:
@@ -189,16 +161,6 @@ def test_reported_memory_is_close_to_the_real_memory(pattern: str) -> None:
         "all states but those before the first mark and after the last"
     )
     assert OutlinesBackend(draw.tiny()).compile(Regex(pattern or "a?")).nbytes > built.nbytes / 2
-
-
-def test_control_tokens_are_not_allowed_as_text(tekken) -> None:
-    vocabulary = Vocabulary.from_tokenizer(tekken)
-    matcher = OutlinesBackend(vocabulary).compile(Regex('"[^"\n]*"')).matcher()
-    assert matcher.accept_token(vocabulary.encode_bytes(b'"')[0])
-    tokens = draw.allowed(matcher)
-    assert len(tokens) > 50_000
-    assert min(tokens) >= 1000, "Tekken's first thousand tokens are special"
-    assert all(b"\n" not in (vocabulary.token_bytes[token_id] or b"\n") for token_id in tokens)
 
 
 def test_evicted_masks_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

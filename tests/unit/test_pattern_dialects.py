@@ -80,58 +80,15 @@ def test_hf_guided_writes_what_the_table_says(row: Row, name: str) -> None:
 
 # Parts that both syntaxes take, or one of them: combined, and asked of both.
 _PARTS = [
-    "a",
-    "é",
-    ".",
-    r"\d",
-    r"\w",
-    r"\s",
-    r"\D",
-    r"\W",
-    r"\S",
-    "[a-c]",
-    r"[^\d]",
-    r"[\s\w]",
-    r"\u0061",
-    r"\x41",
-    r"\b",
-]
+    "a", "é", ".", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", "[a-c]", r"[^\d]", r"[\s\w]", r"\u0061", r"\x41", r"\b",
+]  # fmt: skip
 _PARTS += [
-    "^",
-    "$",
-    "(a|é)",
-    "(?:b)",
-    "a?",
-    "b{1,2}",
-    r"\.",
-    r"[^a]",
-    r"\t",
-    r"\n",
-    r"[\b]",
-    "(?=a)",
-    "(?!b)",
-    "(?<=a)",
-]
+    "^", "$", "(a|é)", "(?:b)", "a?", "b{1,2}", r"\.", r"[^a]", r"\t", r"\n", r"[\b]", "(?=a)", "(?!b)", "(?<=a)",
+]  # fmt: skip
 _TEXTS = [
-    "",
-    "a",
-    "b",
-    "é",
-    "ab",
-    "aé",
-    "a\n",
-    "\n",
-    "\r",
-    "\u2028",
-    "7",
-    "\u0667",
-    " ",
-    "\ufeff",
-    "\x85",
-    "\x1c",
-    "A.",
+    "", "a", "b", "é", "ab", "aé", "a\n", "\n", "\r", "\u2028", "7", "\u0667", " ", "\ufeff", "\x85", "\x1c", "A.",
     "b a",
-]
+]  # fmt: skip
 
 
 @pytest.mark.skipif(node.NODE is None, reason="Node.js is not installed")

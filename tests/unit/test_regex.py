@@ -19,25 +19,8 @@ from tests.calls import counted_calls
 
 SINGLE = ["a", "A", "é", "É", "ß", "ẞ", "K", "\u212a", "1", "\u0661", "_", "-", " ", "\xa0", "\n", "\r", "\x1c"]
 SINGLE += [
-    "\x85",
-    "\u2028",
-    "\ufeff",
-    "\u0301",
-    "😀",
-    "/",
-    "\\",
-    "]",
-    "[",
-    "^",
-    "&",
-    "{",
-    "}",
-    ",",
-    "b",
-    "\b",
-    "\x07",
-    "\0",
-]
+    "\x85", "\u2028", "\ufeff", "\u0301", "😀", "/", "\\", "]", "[", "^", "&", "{", "}", ",", "b", "\b", "\x07", "\0",
+]  # fmt: skip
 TEXTS = [
     "",
     *SINGLE,
@@ -60,60 +43,21 @@ TEXTS = [
 
 CLASSES = [".", "(?s).", r"\d", r"\D", r"\w+", r"\W", r"\s", r"\S", r"[^\w\s]", r"[\d_-]", r"(?a)\w", "[]a]", "[a&&b]"]
 CLASSES += [
-    r"[\b]",
-    "[\\\n]",
-    r"[^]a]",
-    r"[\]\\-]",
-    r"[\x00-\x1f]",
-    r"[\1\07]",
-    r"(?a:\w)\w?",
-    "(?s-i:.)",
-    r"(?-s:.)",
+    r"[\b]", "[\\\n]", r"[^]a]", r"[\]\\-]", r"[\x00-\x1f]", r"[\1\07]", r"(?a:\w)\w?", "(?s-i:.)", r"(?-s:.)",
     r"[\N{LATIN SMALL LETTER A}]",
-]
+]  # fmt: skip
 CASELESS = ["(?i)k|ß|É", "(?i)[a-z]", "(?i:a)b", "(?i)[^k]", "(?i)(?-i:a)b"]
 SHAPES = [
-    "a*?b",
-    "a{,2}",
-    "a{2}",
-    "(ab)+|",
-    "(a|)b",
-    "^a$",
-    r"\Aa\Z",
-    "(?:^a|b)b?",
-    "(?P<x>a)b?",
-    r"\/",
-    "",
-    "a{,}",
-    "{a}",
-]
+    "a*?b", "a{,2}", "a{2}", "(ab)+|", "(a|)b", "^a$", r"\Aa\Z", "(?:^a|b)b?", "(?P<x>a)b?", r"\/", "", "a{,}", "{a}",
+]  # fmt: skip
 SHAPES += [
-    "(?#note)a(?#note)*",
-    "ab(?#note)*",
-    "ba|ab{2}|aab|(?i:1A)",
-    "aa{b|a{,2|ab(ab)*",
-    r"\0|\07|\x61|\u00e9|\U0001f600|\141",
-    r"\a|\r|\t",
-    "a{2}?",
-    "(a$|b)\n?",
-    "a$\n?",
-    "(?:a$)?b?",
-    "|a||",
-]
+    "(?#note)a(?#note)*", "ab(?#note)*", "ba|ab{2}|aab|(?i:1A)", "aa{b|a{,2|ab(ab)*",
+    r"\0|\07|\x61|\u00e9|\U0001f600|\141", r"\a|\r|\t", "a{2}?", "(a$|b)\n?", "a$\n?", "(?:a$)?b?", "|a||",
+]  # fmt: skip
 SHAPES += [
-    "(?!a)..?",
-    "(?=.*b)a.*",
-    "(?<=^)a",
-    "a(?!b).?",
-    "(?:(?!b).|x)a?",
-    "a(?<!b)b",
-    "$",
-    "^^a$$",
-    "a^b",
-    "a$b",
-    "(?=a$)a\n?",
-    "a(?=$)\n?",
-]
+    "(?!a)..?", "(?=.*b)a.*", "(?<=^)a", "a(?!b).?", "(?:(?!b).|x)a?", "a(?<!b)b", "$", "^^a$$", "a^b", "a$b",
+    "(?=a$)a\n?", "a(?=$)\n?",
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:Possible set intersection:FutureWarning")  # for [a&&b]
@@ -190,29 +134,13 @@ console.log(JSON.stringify(found));
 )
 def test_shared_syntax_is_the_intersection_of_ecma_262_and_python():
     ecma_only = [
-        r"^\p{L}+$",
-        r"^\p{Letter}\P{gc=Nd}$",
-        r"^\u{1F600}$",
-        r"^\cJ$",
-        r"[^]",
-        r"^([]|a)$",
-        r"\p{Sc}|\p{Zs}",
+        r"^\p{L}+$", r"^\p{Letter}\P{gc=Nd}$", r"^\u{1F600}$", r"^\cJ$", r"[^]", r"^([]|a)$", r"\p{Sc}|\p{Zs}",
         r"^(?!\P{Lu})",
-    ]
+    ]  # fmt: skip
     shared = [
-        r"\D",
-        r"\W",
-        r"\S",
-        r"[^\w]",
-        r"[^\d\s]",
-        ".",
-        r"^.\s?",
-        r"^(?!\W).",
-        "(?<!a)b",
-        r"\/",
-        "a{2}|[^a]b",
+        r"\D", r"\W", r"\S", r"[^\w]", r"[^\d\s]", ".", r"^.\s?", r"^(?!\W).", "(?<!a)b", r"\/", "a{2}|[^a]b",
         r"[\s\S]",
-    ]
+    ]  # fmt: skip
     query = json.dumps({"patterns": ecma_only + shared, "texts": TEXTS})
     done = subprocess.run(["node", "-e", NODE], input=query, capture_output=True, text=True, check=True)
     for pattern, row in zip(ecma_only + shared, json.loads(done.stdout), strict=True):
@@ -228,31 +156,13 @@ def test_shared_syntax_is_the_intersection_of_ecma_262_and_python():
 def test_patterns_invalid_in_unicode_mode_are_read_without_it():
     """Patterns that neither Python nor unicode mode accepts are read as in ECMA-262's Annex B."""
     patterns = [
-        r"^[\w-\.]+@[\w-]+$",
-        r"^[\w-.]$",
-        r"^[\d-x]a{,3}]$",
-        r"^[a-\d]\cA\x4$",
-        r"^\y\u12[\s-\d]$",
-        r"^\-{}\e[\s-\S]$",
-        r"^(?<name>[\W-a])\_$",
-        r"[\w-\/]\b",
-    ]
+        r"^[\w-\.]+@[\w-]+$", r"^[\w-.]$", r"^[\d-x]a{,3}]$", r"^[a-\d]\cA\x4$", r"^\y\u12[\s-\d]$",
+        r"^\-{}\e[\s-\S]$", r"^(?<name>[\W-a])\_$", r"[\w-\/]\b",
+    ]  # fmt: skip
     texts = [
-        "a@b",
-        "a.b-@c-",
-        "-",
-        ".",
-        "7",
-        "xa{,3}]",
-        "-a{,3}]",
-        "aaaa]",
-        "-\x01x4",
-        "b\x01x4",
-        "yu12-",
-        "-{}ez",
-        "-_",
+        "a@b", "a.b-@c-", "-", ".", "7", "xa{,3}]", "-a{,3}]", "aaaa]", "-\x01x4", "b\x01x4", "yu12-", "-{}ez", "-_",
         "a_",
-    ]
+    ]  # fmt: skip
     query = json.dumps({"patterns": patterns, "texts": texts})
     without_unicode_mode = NODE.replace('(pattern, "u")', "(pattern)")
     done = subprocess.run(["node", "-e", without_unicode_mode], input=query, capture_output=True, text=True, check=True)
@@ -290,23 +200,9 @@ def test_pattern_of_no_dialect_is_an_error(pattern):
 )
 def test_look_around_is_exact(pattern):
     texts = [
-        "",
-        "a",
-        "b",
-        "ab",
-        "ba",
-        "foo",
-        "bar",
-        "foobar",
-        "barfoo",
-        "abcdefg1",
-        "abcdefgh",
-        "1234567a",
-        "foob",
-        "ca",
-        "xfoo",
-        "b a",
-    ]
+        "", "a", "b", "ab", "ba", "foo", "bar", "foobar", "barfoo", "abcdefg1", "abcdefgh", "1234567a", "foob", "ca",
+        "xfoo", "b a",
+    ]  # fmt: skip
     if pattern == "^((?!foo).)*":
         with pytest.raises(UnsupportedRegex, match="inside a repetition"):
             parse_search(pattern)

@@ -12,7 +12,7 @@ import pytest
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint, held_spelling
 from hf_guided.backends.compile import Compiler
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import BackendUnavailable, CompileLimitExceeded, Loss, UnsupportedConstraint
 from hf_guided.schema.audit import audit
@@ -64,36 +64,6 @@ def test_auto_takes_one_engine_and_asks_no_other(constraint: Constraint, name: s
     report = only.audit(constraint)
     assert (report.backend, report.lost, report.spelling) == (name, (), constraint.spelling)
     assert report.reason == "enforces all of it"
-
-
-IN_COMPILED_LOOPS = [
-    JsonSchema({"type": "string", "maxLength": 100}),
-    JsonSchema({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}),
-    JsonSchema({"properties": {"a": {"$ref": "#"}}}),
-    JsonSchema({"type": "string", "maxLength": 9}, spelling="any"),
-    JsonObject(),
-    JsonSchema({"type": "object", "minProperties": 3}, extra="allow"),
-    JsonSchema({"properties": {"a": {}, "b": {}}, "required": ["b"], "maxProperties": 4}, key_order="any"),
-]
-
-
-@pytest.mark.parametrize("constraint", IN_COMPILED_LOOPS, ids=str)
-def test_compiled_loops_read_most_schemas(constraint: Constraint) -> None:
-    compiled = Compiler(all_bytes()).compile(constraint)
-    assert compiled.backend == "native"
-    assert isinstance(compiled.new_engine(), FrameEngine)
-
-
-@pytest.mark.parametrize(
-    "constraint",
-    [
-        JsonSchema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
-        JsonSchema({"items": {"uniqueItems": True}}, key_order="any"),
-    ],
-    ids=str,
-)
-def test_registers_are_read_by_the_native_engine(constraint: Constraint) -> None:
-    assert isinstance(Compiler(all_bytes()).compile(constraint).new_engine(), FrameEngine)
 
 
 HARD = [

@@ -14,7 +14,7 @@ from referencing.jsonschema import DRAFT202012
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import InvalidConstraint
-from hf_guided.schema.documents import Documents, Subschema, UnknownReference
+from hf_guided.schema.documents import Documents, Subschema
 from tests.toy import all_bytes
 
 DRAFT4, DRAFT6, DRAFT7 = (f"http://json-schema.org/draft-0{number}/schema#" for number in (4, 6, 7))
@@ -281,20 +281,6 @@ def child(documents: Documents, parent: Subschema, *steps: str) -> Subschema:
     return documents.child(parent, schema, *steps)
 
 
-def test_all_references_to_a_subschema_give_the_same_object() -> None:
-    documents = read_documents({"items": {"$ref": "#"}, "$defs": {"a": {"$anchor": "b", "type": "null"}}})
-    root = documents.root
-    items = child(documents, root, "items")
-    assert documents.target(items, "#") is root
-    assert child(documents, root, "items") is items
-    subschemas = [
-        documents.target(items, "#/$defs/a"),
-        documents.target(items, "#b"),
-        child(documents, root, "$defs", "a"),
-    ]
-    assert subschemas[0] is subschemas[1] is subschemas[2]
-
-
 def test_subschemas_have_pointers_bases_and_drafts() -> None:
     documents = read_documents(
         {
@@ -331,11 +317,3 @@ def test_error_for_a_child_that_is_no_schema_has_its_pointer() -> None:
     documents = read_documents({"items": 3})
     with pytest.raises(InvalidConstraint, match="at /items: expected a schema, got 3"):
         child(documents, documents.root, "items")
-
-
-def test_unknown_document_and_missing_pointer_are_different_errors() -> None:
-    documents = read_documents({"$defs": {}})
-    with pytest.raises(UnknownReference, match="nothing is fetched"):
-        documents.target(documents.root, "https://example.com/zip")
-    with pytest.raises(InvalidConstraint, match="does not exist"):
-        documents.target(documents.root, "#/$defs/a")

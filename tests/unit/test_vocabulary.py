@@ -112,19 +112,6 @@ def test_byt5_bytes():
     assert vocabulary.token_bytes == (None,) * 3 + tuple(bytes([byte]) for byte in range(256)) + (None,) * 125
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_special_tokens_are_never_text(loader):
-    tokenizer = loader()
-    vocabulary = Vocabulary.from_tokenizer(tokenizer)
-    assert tokenizer.all_special_ids
-    assert not any(vocabulary.is_text(token_id) for token_id in tokenizer.all_special_ids)
-    assert vocabulary.decode_bytes(tokenizer.all_special_ids) == b""
-    assert vocabulary.stop_token_ids == (tokenizer.eos_token_id,)
-    for special in tokenizer.all_special_tokens[:5]:
-        if b"<" in vocabulary._ids_by_bytes:
-            assert vocabulary.decode_bytes(vocabulary.encode_bytes(special.encode())) == special.encode()
-
-
 # --- added tokens ---
 
 

@@ -1,11 +1,13 @@
-"""Different items: masks are those of brute force, texts those of jsonschema, and every way out is one."""
+"""Different items, and members in any order: masks are those of brute force, and every way out is one.
+
+`jsonschema` decides which texts are valid, and `json` whether a name comes twice.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Hashable
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 
@@ -20,13 +22,15 @@ from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.backends.network import FrameEngine, NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import HFGuidedError
+from hf_guided.session.mask_table import MaskTables
+from hf_guided.session.masks import MaskFiller
+from hf_guided.session.row import Row
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests import toy
-from tests.compiled_core import run_under_sanitizers
 from tests.effort import repeats
 
 # Tokens that end an item and begin the next one, hold whole items, repeat a name, or write the same otherwise.
-VOCABULARY = toy.pieces(
+OF_ITEMS = toy.pieces(
     "[1,1]",
     "[true,false,true]",
     '["a","b","a"]',
@@ -45,8 +49,16 @@ VOCABULARY = toy.pieces(
     '\\u0061\\n"',
     "1.0, 1e0",
 )
-TOKEN_BYTES = VOCABULARY.token_bytes
-TEXTS = [token_id for token_id, data in enumerate(TOKEN_BYTES) if data]
+# Tokens with several names, with one twice, and with parts of them.
+OF_NAMES = toy.pieces(
+    '{"a":1,"ab":"x","b":[1]}',
+    '{"a": 1, "ab": {"a": 2, "b": "ab"}}',
+    '"a":"a","b":1,"a":2,"abc":',
+    '{"abcd": true, "x": null}',
+    '"b":1,"a","',
+    '":1,"a":1,"a',
+    '{"":"",""',
+)
 LEAVES: list[Any] = [
     {"type": "boolean"},
     {"type": "null"},
@@ -109,7 +121,7 @@ def schema_of(random: Random) -> Any:
     return {"type": "object", "properties": {"a": array, "b": item_of(random, 1)}, "required": ["a"]}
 
 
-def engines(schema: Any, vocabulary: Vocabulary = VOCABULARY, **options: Any) -> tuple[FrameEngine, FrameEngine] | None:
+def engines(schema: Any, vocabulary: Vocabulary, **options: Any) -> tuple[FrameEngine, FrameEngine] | None:
     """Of two machines; the second one is never asked for a mask, so it reads the text itself."""
     try:
         first, second = (NetworkBackend(vocabulary).compile(JsonSchema(schema, **options)) for _ in range(2))
@@ -120,6 +132,16 @@ def engines(schema: Any, vocabulary: Vocabulary = VOCABULARY, **options: Any) ->
 
 def tokens_of(words: NDArray[np.int32]) -> set[int]:
     return set(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist())
+
+
+def accepted(engine: FrameEngine, vocabulary: Vocabulary) -> set[int]:
+    return {token_id for token_id, data in enumerate(vocabulary.token_bytes) if data and engine.validate([token_id])}
+
+
+def read(engine: FrameEngine, vocabulary: Vocabulary, text: bytes) -> None:
+    """Byte by byte."""
+    for byte in text:
+        assert engine.accept(vocabulary.token_bytes.index(bytes([byte]))), text
 
 
 def needed_after(engine: FrameEngine, token_id: int) -> int:
@@ -138,32 +160,39 @@ def needed_after(engine: FrameEngine, token_id: int) -> int:
 def test_masks_are_those_of_brute_force_and_ways_out_hold(
     random: Random, options: dict[str, Any], few: int, is_limited: bool
 ) -> None:
-    check_walk(random, options, few, is_limited=is_limited)
+    check_walk(schema_of(random), OF_ITEMS, random, few, is_limited=is_limited, **options)
 
 
-def check_walk(random: Random, options: dict[str, Any], few: int, *, is_limited: bool) -> None:
-    schema = schema_of(random)
-    valid, both = jsonschema.Draft202012Validator(schema), engines(schema, **options)
+def check_walk(
+    schema: Any, vocabulary: Vocabulary, random: Random, few: int, *, is_limited: bool, **options: Any
+) -> None:
+    """A token may come where both machines take it; with a limit, where what is left after it is enough."""
+    valid, both = jsonschema.Draft202012Validator(schema), engines(schema, vocabulary, **options)
     if both is None:
         return
     ours, theirs = both
-    text, known = b"", dict[Hashable, set[int]]()
+    text, known, token_bytes = b"", dict[Hashable, set[int]](), vocabulary.token_bytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(component_walk, "FEW", few)
         patch.setattr(frame_machine, "FEW", few)
+        patch.setattr(frame_machine, "_BYTES", random.choice([30_000, 10 << 20, 10 << 20]))
         left = ours.min_tokens_to_finish() + random.randint(0, 10)
         for _ in range(30):
-            words, may_stop = toy.mask_of(ours, VOCABULARY)
+            words, may_stop = toy.mask_of(ours, vocabulary)
             fitting = tokens_of(words)
-            assert fitting == {token_id for token_id in TEXTS if theirs.validate([token_id])}, text
+            assert fitting == accepted(theirs, vocabulary), text
             assert fitting or may_stop, text
-            key = ours.mask_key()
+            key = ours.mask_key()  # that from before may be another: a mask shows what it depends on
             assert key is None or known.setdefault(key, fitting) == fitting, text
+            assert may_stop == ours.is_completed() == theirs.is_completed()
             assert not may_stop or valid.is_valid(json.loads(text)), text
+            if may_stop and schema["type"] == "object":
+                members = json.loads(text, object_pairs_hook=list)
+                assert len(dict(members)) == len(members), text
             needed = ours.min_tokens_to_finish()
             if is_limited:
                 assert needed <= left, text
-                within = tokens_of(toy.mask_of(ours, VOCABULARY, left)[0])
+                within = tokens_of(toy.mask_of(ours, vocabulary, left)[0])
                 if random.random() < 0.4:
                     counts = {token_id: needed_after(ours, token_id) for token_id in fitting}
                     assert within == {token_id for token_id, count in counts.items() if count < left}, text
@@ -172,13 +201,16 @@ def check_walk(random: Random, options: dict[str, Any], few: int, *, is_limited:
             if not fitting or (needed == 1 and random.random() < 0.2):
                 assert may_stop, text
                 return
-            open_ones = [token_id for token_id in fitting if not set(b"]}") & set(TOKEN_BYTES[token_id] or b"")]
+            open_ones = [token_id for token_id in fitting if not set(b"]}") & set(token_bytes[token_id] or b"")]
             token_id = random.choice(sorted(open_ones if open_ones and random.random() < 0.7 else fitting))
             assert ours.accept(token_id) and theirs.accept(token_id), text
-            text += TOKEN_BYTES[token_id] or b""
+            text += token_bytes[token_id] or b""
 
 
-VALUES: list[Any] = [0, 1, 10, True, False, None, "", "a", "ab", [], [1], [1, 0], [0, 1], {}, {"a": 1}, {"b": [1]}]
+VALUES: list[Any] = [
+    *(0, 1, 10, True, False, None, "", "a", "ab", [], [1], [1, 0], [0, 1], {}, {"a": 1}, {"b": [1]}),
+    *([[1], [0, 1]], [[], [1], [[]]], [{"a": 1}, {"a": 2}], {"a": [1, 0], "b": True}, {"a": "a", "ab": 1}),
+]
 
 
 @cache
@@ -243,10 +275,8 @@ def test_a_second_member_of_a_name_takes_the_place_of_the_first() -> None:
     both = engines({"type": "array", "uniqueItems": True, "items": free}, vocabulary, whitespace="minified")
     assert both is not None
     ours, theirs = both
-    texts = [token_id for token_id, data in enumerate(vocabulary.token_bytes) if data]
     for byte in b'[{"a":"y"},{"a":"x':
-        fitting = tokens_of(toy.mask_of(ours, vocabulary)[0])
-        assert fitting == {token_id for token_id in texts if theirs.validate([token_id])}
+        assert tokens_of(toy.mask_of(ours, vocabulary)[0]) == accepted(theirs, vocabulary)
         token_id = vocabulary.token_bytes.index(bytes([byte]))
         assert ours.accept(token_id) and theirs.accept(token_id)
     repeated = vocabulary.token_bytes.index(b'","a":"y"}')
@@ -267,37 +297,116 @@ def test_ways_out_of_an_item_with_repeated_names_end(names: str, value: Any, tex
     """However often names come and whatever is known: the way is known, short, and falls by one with some token."""
     items = {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": value}
     schema = {"type": "array", "uniqueItems": True, "items": items, "minItems": 3}
-    both = engines(schema, whitespace="minified", spelling=spelling)
+    both = engines(schema, OF_ITEMS, whitespace="minified", spelling=spelling)
     assert both is not None
     engine = both[0]
     for byte in text.encode():
-        if not engine.accept(TOKEN_BYTES.index(bytes([byte]))):
+        if not engine.accept(OF_ITEMS.token_bytes.index(bytes([byte]))):
             return  # here the item could not become a new one
-        needed, fitting = engine.min_tokens_to_finish(), tokens_of(toy.mask_of(engine, VOCABULARY)[0])
+        needed, fitting = engine.min_tokens_to_finish(), tokens_of(toy.mask_of(engine, OF_ITEMS)[0])
         assert needed <= 40
-        within = tokens_of(toy.mask_of(engine, VOCABULARY, needed)[0])
+        within = tokens_of(toy.mask_of(engine, OF_ITEMS, needed)[0])
         counts = {token_id: needed_after(engine, token_id) for token_id in fitting}
         assert within == {token_id for token_id, count in counts.items() if count < needed}
         assert min(counts.values()) < needed
 
 
 def test_items_that_differ_from_all_entered_ones_share_a_mask() -> None:
-    both = engines({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, whitespace="minified")
+    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    both = engines(schema, OF_ITEMS, whitespace="minified")
     assert both is not None
     rows = [both[0].fork(), both[0].fork()]
     for row, text in zip(rows, (b'["ab","ba', b'["ab","bbb'), strict=True):
-        assert all(row.accept(TOKEN_BYTES.index(bytes([byte]))) for byte in text)
+        read(row, OF_ITEMS, text)
     assert rows[0].mask_key() == rows[1].mask_key() is not None
 
 
-_UNDER_SANITIZERS = """
-from random import Random
-from tests.property.test_items import OPTIONS, check_walk
-for seed in range(60):
-    check_walk(Random(seed), OPTIONS[seed % len(OPTIONS)], (0, 3, 30, 2_000)[seed % 4], is_limited=seed % 3 > 0)
-print("clean")
-"""
+# -- members in any order
+
+NAMES = ["a", "ab", "abc", "b", "abcd", "x"]
+VALUES_OF_NAMES: list[Any] = [
+    {"type": "integer", "minimum": 0, "maximum": 2},
+    {"type": "string", "maxLength": 2},
+    {"const": 1},
+    {"enum": ["a", "ab"]},
+    {"type": "boolean"},
+    {"type": "null"},
+]
 
 
-def test_the_loops_stay_within_their_arrays(tmp_path: Path) -> None:
-    assert run_under_sanitizers(tmp_path, _UNDER_SANITIZERS) == "clean\n"
+def member_of(random: Random, depth: int) -> Any:
+    if depth == 0 or random.random() < 0.4:
+        return random.choice(VALUES_OF_NAMES)
+    if random.random() < 0.15:
+        return {"type": "array", "items": member_of(random, depth - 1)}
+    return object_of(random, depth)
+
+
+def object_of(random: Random, depth: int) -> dict[str, Any]:
+    chosen = random.sample(NAMES, random.randint(0, 4))
+    schema: dict[str, Any] = {"type": "object", "properties": {name: member_of(random, depth - 1) for name in chosen}}
+    for keyword, share, make in (
+        ("required", 0.6, lambda: random.sample(NAMES, random.randint(1, 3))),
+        ("additionalProperties", 0.5, lambda: random.choice([False, False, member_of(random, 0)])),
+        ("patternProperties", 0.2, lambda: {random.choice(["^a", "b$", "^ab?$"]): member_of(random, 0)}),
+        ("propertyNames", 0.2, lambda: {"pattern": random.choice(["^[ab]{1,3}$", "^a", "^(a|ab|b)$"])}),
+        ("minProperties", 0.3, lambda: random.randint(1, 4)),
+        ("maxProperties", 0.3, lambda: random.randint(1, 4)),
+        ("dependentRequired", 0.2, lambda: {random.choice(NAMES): [random.choice(NAMES)]}),
+    ):
+        if random.random() < share:
+            schema[keyword] = make()
+    return schema
+
+
+@settings(max_examples=repeats(12, 500), deadline=None)
+@given(
+    random=st.randoms(use_true_random=False),
+    options=st.sampled_from([{}, {"whitespace": "minified"}, {"spelling": "any"}]),
+    few=st.sampled_from([0, 3, 50, 2_000]),
+    is_limited=st.booleans(),
+)
+def test_masks_of_names_are_those_of_brute_force_and_ways_out_hold(
+    random: Random, options: Any, few: int, is_limited: bool
+) -> None:
+    options = {"key_order": "any", "extra": "allow", **options}
+    check_walk(object_of(random, 3), OF_NAMES, random, few, is_limited=is_limited, **options)
+
+
+def test_the_same_names_in_another_order_are_one_state() -> None:
+    schema = {"type": "object", "properties": {name: {"type": "null"} for name in ("a", "b", "x")}}
+    both = engines(schema, OF_NAMES, whitespace="minified", key_order="any", extra="allow")
+    assert both is not None
+    first, second = both[0].fork(), both[0].fork()
+    for engine, text in ((first, b'{"a":null,"abcde":1,"b":null,'), (second, b'{"b":null,"a":null,"abcde":1,')):
+        read(engine, OF_NAMES, text)
+    assert first.here() == second.here()
+    assert first.mask_key() == second.mask_key() is not None
+    assert not first.validate([OF_NAMES.token_bytes.index(b'"a"')]) and first.validate(
+        [OF_NAMES.token_bytes.index(b'"x"')]
+    )
+
+
+@pytest.mark.parametrize("few", [0, 2_000])
+def test_rows_with_other_open_names_share_no_mask_that_is_not_theirs(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that ends a name, and has another one, may repeat it: then the mask is that of one open name alone."""
+    monkeypatch.setattr(frame_machine, "FEW", few)
+    monkeypatch.setattr(component_walk, "FEW", few)
+    compiled = NetworkBackend(OF_NAMES).compile(
+        JsonSchema({"type": "object", "minProperties": 2}, "minified", key_order="any", extra="allow")
+    )
+    rows = [Row(compiled.matcher()) for _ in range(3)]
+    for row, text in zip(rows, (b'{"a', b'{"bb', b'{"cd'), strict=True):
+        for byte in text:
+            assert row.advance(OF_NAMES.token_bytes.index(bytes([byte])))
+    tables = MaskTables(OF_NAMES.padded_size)
+    for filler in (MaskFiller(OF_NAMES, (0,), tables=tables), MaskFiller(OF_NAMES, (0,), tables=tables)):
+        masks = filler.fill(rows, [None] * 3)
+        for i, row in enumerate(rows):
+            assert tokens_of(masks.words(i)) == accepted(cast(FrameEngine, row.engine), OF_NAMES)
+    repeated = (
+        OF_NAMES.token_bytes.index(b'":1,"a"')
+        if b'":1,"a"' in OF_NAMES.token_bytes
+        else OF_NAMES.token_bytes.index(b'":1,"a":')
+    )
+    assert [row.num_taken([repeated]) for row in rows] == [0, 1, 1]
