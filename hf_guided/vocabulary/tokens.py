@@ -144,7 +144,8 @@ class Vocabulary:
 
     def some_text(self, number: int) -> list[int]:
         """Choose any ``number`` of text tokens; repeated where the vocabulary has fewer."""
-        return list(islice(cycle(filter(self.is_text, range(len(self.token_bytes)))), number))
+        texts = (token_id for token_id, data in enumerate(self.token_bytes) if data is not None)
+        return list(islice(cycle(texts), number))
 
     def bitmask_of(self, token_ids: Iterable[int] | NDArray[np.int64]) -> NDArray[np.int32]:
         """A bitmask row of these tokens.
