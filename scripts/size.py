@@ -3,7 +3,7 @@
     python -m scripts.size
 
 The rooms are those of docs/map.md, by their folders. A room that is larger than its target needs a reason in REASONS,
-which states the lines that it may have for now.
+which states the lines that it may have.
 """
 
 from __future__ import annotations
@@ -47,38 +47,25 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(
-        2869, "nearly half is the batch command: its tables, parts, places and Arrow files are separate layers"
+        2155, "the batch command keeps its promises: four formats, URLs, shards with locks, parts that continue"
     ),
-    "serve": Reason(5874, "bodies of requests, jobs, engines and answers each have their own records of one request"),
-    "integrations": Reason(3131, "twenty files for nine frameworks; data sets, TRL and Gradio take several files each"),
-    "checkpoints": Reason(595, "the loader, the location and the arguments of a checkpoint are separate files"),
-    "generation": Reason(5716, "not yet shortened: options, plan, runs, streams and results are separate layers"),
-    "demo": Reason(
-        557, "it holds words and templates of the demo model's examples, which the trained model depends on"
+    "serve": Reason(5777, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
+    "integrations": Reason(2816, "nine frameworks; most of it is methods that these require"),
+    "checkpoints": Reason(595, "the loader, the location and the arguments of a checkpoint are files of their own"),
+    "generation": Reason(
+        5293, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),
-    LOOSE: Reason(
-        1434, "not yet shortened: limits and environment variables, the tree of errors, and Guide with its examples"
-    ),
-    "hf": Reason(
-        4504, "not yet shortened: the fast loop, its block rule and its cache slots know many kinds of models"
-    ),
-    "session": Reason(
-        4438, "not yet shortened: the worker thread, the tables of masks and the rows are separate layers"
-    ),
-    "trace": Reason(613, "the recorder, the events and the page are separate files with types of their own"),
-    "backends": Reason(
-        4059, "not yet shortened: schemas and tags have writers here, beside the adapters of five engines"
-    ),
-    "schema": Reason(6406, "not yet shortened: the writer of networks and the readers of keywords"),
-    "grammars": Reason(1583, "not yet shortened: rules are read into pieces, and pieces into components"),
-    "automaton": Reason(
-        5719, "not yet shortened: networks, their exits and masks, and the faces of the compiled loops"
-    ),
-    "vocabulary": Reason(864, "four lines more than wanted, in files that are not yet shortened"),
-    "constraints": Reason(
-        6608, "not yet shortened: tool formats, chat families, Python types and plain forms of constraints"
-    ),
-    "regex": Reason(1927, "not yet shortened: syntax trees, dialects and assertions are separate passes"),
+    "demo": Reason(557, "the words and templates of the examples that the demo model was trained on"),
+    LOOSE: Reason(1337, "Guide with its examples, the tree of errors, limits and environment variables"),
+    "hf": Reason(4337, "the fast loop and its block rule know many kinds of models, caches and drafts"),
+    "session": Reason(4134, "nearly half is contracts: of threads, streams, and who owns a row when"),
+    "trace": Reason(559, "the recorder, the events and the page are files of their own"),
+    "backends": Reason(3898, "adapters of five engines; schemas and tags become networks here"),
+    "schema": Reason(6104, "each keyword is exact in the network, and in the grammar for engines by name"),
+    "grammars": Reason(1536, "left recursion is removed, and rules become loops, without copies"),
+    "automaton": Reason(5764, "networks, their exits, and one face for each compiled loop"),
+    "constraints": Reason(6258, "tool notations, chat families, and Pydantic's types, which are exact"),
+    "regex": Reason(1927, "dialects, assertions and Unicode classes are passes of their own"),
 }
 
 
