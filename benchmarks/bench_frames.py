@@ -17,10 +17,10 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import hf_guided as hg
@@ -43,26 +43,33 @@ REQUEST = {
 Calls = Counter[tuple[str, str]]  # of functions, by file and name
 
 
-@contextmanager
-def counting(*, until: str | None = None) -> Iterator[Calls]:
+class Counting:
     """Counts calls on this thread and on those that start meanwhile, until a file of a folder is entered."""
-    counted: Calls = Counter()
-    ended = threading.Event()
 
-    def profile(frame: Any, event: str, _: object) -> None:
-        if event != "call" or ended.is_set() or not frame.f_code.co_filename.startswith(PACKAGE):
+    def __init__(self, until: str | None = None):
+        self.calls: Calls = Counter()
+        self._until, self._has_ended = until, False
+
+    def restart(self) -> None:
+        """Forget what was counted."""
+        self.calls.clear()
+        self._has_ended = False
+
+    def _profile(self, frame: Any, event: str, _: object) -> None:
+        if event != "call" or self._has_ended or not frame.f_code.co_filename.startswith(PACKAGE):
             return
         file = frame.f_code.co_filename.removeprefix(PACKAGE)
-        if until is not None and file.startswith(until):
-            ended.set()
+        if self._until is not None and file.startswith(self._until):
+            self._has_ended = True
         else:
-            counted[file, getattr(frame.f_code, "co_qualname", frame.f_code.co_name)] += 1
+            self.calls[file, getattr(frame.f_code, "co_qualname", frame.f_code.co_name)] += 1
 
-    threading.setprofile(profile)
-    sys.setprofile(profile)
-    try:
-        yield counted
-    finally:
+    def __enter__(self) -> Counting:
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
         threading.setprofile(None)
 
@@ -71,11 +78,13 @@ def of_a_token(run: Callable[[int], Any]) -> Calls:
     """Calls for each further token."""
     for _ in range(3):
         run(MANY)  # until everything is compiled and every mask made
-    with counting() as few:
+    with Counting() as counting:
         run(FEW)
-    with counting() as many:
+        few = counting.calls.copy()
+        counting.restart()
         run(MANY)
-    return Counter({key: (many[key] - few[key]) / (MANY - FEW) for key in many if many[key] > few[key]})
+    each = {key: (count - few[key]) / (MANY - FEW) for key, count in counting.calls.items()}
+    return Counter({key: count for key, count in each.items() if count > 0})
 
 
 def tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, Calls]]:
@@ -107,15 +116,16 @@ def of_a_call(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Cal
     def call() -> None:
         hg.generate(model, tokenizer, "Write a color.", ["red", "green"], max_new_tokens=16)
 
-    call()
-    with counting() as counted:
+    with Counting() as counting:
         call()
-    return counted
+        counting.restart()
+        call()
+    return counting.calls
 
 
 def of_a_request() -> Calls:
     """Calls for a POST before the engine is called."""
-    app, body = build_app(ServeOptions("demo")), json.dumps(REQUEST).encode()
+    body = json.dumps(REQUEST).encode()
     scope = {
         "type": "http",
         "method": "POST",
@@ -125,7 +135,7 @@ def of_a_request() -> Calls:
         "client": ("127.0.0.1", 1),
     }
 
-    async def post() -> None:
+    async def post(app: FastAPI) -> None:
         sent: list[dict[str, Any]] = []
         received = iter([{"type": "http.request", "body": body}])
 
@@ -139,11 +149,13 @@ def of_a_request() -> Calls:
         assert sent[0]["status"] == 200, sent
 
     async def both() -> Calls:
-        async with app.router.lifespan_context(app):
-            await post()
-            with counting(until=ENGINES) as counted:
-                await post()
-        return counted
+        with Counting(until=ENGINES) as counting:
+            app = build_app(ServeOptions("demo"))
+            async with app.router.lifespan_context(app):
+                await post(app)
+                counting.restart()
+                await post(app)
+        return counting.calls
 
     return asyncio.run(both())
 
