@@ -49,7 +49,7 @@ REASONS = {
     "cli": Reason(
         2155, "the batch command keeps its promises: four formats, URLs, shards with locks, parts that continue"
     ),
-    "serve": Reason(5777, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
+    "serve": Reason(5778, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
     "integrations": Reason(2816, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(595, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(
@@ -64,7 +64,7 @@ REASONS = {
     "schema": Reason(6104, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1536, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5764, "networks, their exits, and one face for each compiled loop"),
-    "constraints": Reason(6258, "tool notations, chat families, and Pydantic's types, which are exact"),
+    "constraints": Reason(6209, "tool notations, chat families, and Pydantic's types, which are exact"),
     "regex": Reason(1927, "dialects, assertions and Unicode classes are passes of their own"),
 }
 

@@ -1,8 +1,8 @@
-"""The formats of server requests, as constraints: OpenAI's response_format, text.format, tools and tool_choice.
+"""The formats of server requests, as constraints: OpenAI's response_format and text.format.
 
-Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said. In a
-response_format ``"strict": false`` only opens the objects that say nothing about additional properties; in a tool it
-allows any object as arguments.
+Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said:
+``"strict": false`` only opens the objects that say nothing about additional properties. (In a tool it allows any object
+as arguments.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from ..errors import InvalidConstraint, shown
 from .suggestions import expect_keys
-from .tool_calls import ToolCalls
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 
 
@@ -38,54 +37,6 @@ def from_response_format(response_format: Mapping[str, Any], path: str = "respon
     if not isinstance(kind, str) or kind not in TYPES:
         raise InvalidConstraint(f"{path}.type: expected one of {', '.join(TYPES)}, got {shown(kind)}")
     return TYPES[kind](response_format, path)
-
-
-def from_request(request: Mapping[str, Any], tool_format: str = "auto") -> Constraint | None:
-    """The one constraint of the body of /v1/chat/completions or /v1/responses.
-
-    Args:
-        request: the body; only ``response_format``, ``text.format``, ``tools``, ``tool_choice`` and
-            ``parallel_tool_calls`` are read.
-        tool_format: how the model writes its tool calls, see ``ToolCalls``.
-
-    Raises:
-        InvalidConstraint: malformed, or more than one kind at once.
-    """
-    by_field: dict[str, Constraint | None] = {}
-    if request.get("response_format") is not None:
-        by_field["response_format"] = from_response_format(request["response_format"])
-    text = request.get("text")
-    if isinstance(text, Mapping) and text.get("format") is not None:
-        by_field["text.format"] = from_response_format(text["format"], "text.format")
-    choice = request.get("tool_choice")
-    # With tool_choice "none" only the answer's format counts. A required call without tools is an error.
-    if choice != "none" and (request.get("tools") or choice not in (None, "auto")):
-        by_field["tools"] = from_tools(
-            request.get("tools") or [],
-            choice,
-            tool_format,
-            parallel=request.get("parallel_tool_calls") is not False,
-        )
-    constraints = {name: constraint for name, constraint in by_field.items() if constraint is not None}
-    if len(constraints) > 1:
-        raise InvalidConstraint(
-            f"expected one kind of constraint, got {' and '.join(constraints)}; "
-            'leave one out, or say "tool_choice": "none" for an answer without calls'
-        )
-    return next(iter(constraints.values()), None)
-
-
-def from_tools(tools: Any, tool_choice: Any = None, tool_format: str = "auto", *, parallel: bool = True) -> Constraint:
-    """OpenAI tools and tool_choice, nested as in chat completions or flat as in /v1/responses.
-
-    Args:
-        tools: a list of tool objects.
-        tool_choice: "auto" (also when None), "required", "none", an object that names a function, or one of the type
-            "allowed_tools".
-        tool_format: how the model writes its calls.
-        parallel: whether there may be more than one call.
-    """
-    return ToolCalls(tools, tool_format, "auto" if tool_choice is None else tool_choice, parallel)
 
 
 def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:

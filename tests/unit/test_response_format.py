@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hf_guided.constraints.response_format import from_request, from_response_format
-from hf_guided.constraints.tool_calls import ToolCalls
+from hf_guided.constraints.response_format import from_response_format
 from hf_guided.constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import InvalidConstraint
 
@@ -42,8 +41,6 @@ FLAT_TOOL = {"type": "function", "name": "f", "parameters": SCHEMA}
 )
 def test_response_format_becomes_a_constraint(response_format: dict[str, Any], constraint: Any) -> None:
     assert from_response_format(response_format) == constraint
-    assert from_request({"model": "m", "response_format": response_format}) == constraint
-    assert from_request({"text": {"format": response_format}}) == constraint
 
 
 @pytest.mark.parametrize(
@@ -86,24 +83,3 @@ def test_error_names_the_path(response_format: Any, says: str) -> None:
 
 def test_null_keys_are_ignored() -> None:
     assert from_response_format({"type": "json_object", "schema": None, "json_schema": None}) == JsonObject()
-
-
-def test_tools_of_both_apis_are_equal() -> None:
-    assert from_request({"tools": [TOOL]}) == from_request({"tools": [FLAT_TOOL]}) == ToolCalls([TOOL])
-    for choice in ({"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f"}):
-        assert from_request({"tools": [TOOL], "tool_choice": choice}) == ToolCalls([TOOL], choice="f")
-    calls = from_request({"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}, "llama")
-    assert calls == ToolCalls([TOOL], "llama", "required", parallel=False)
-
-
-def test_request_with_two_constraints_is_refused() -> None:
-    both = {"tools": [TOOL], "response_format": {"type": "json_object"}}
-    with pytest.raises(InvalidConstraint, match="response_format and tools"):
-        from_request(both)
-    assert from_request({**both, "tool_choice": "none"}) == JsonObject()
-    assert from_request({"tools": [TOOL], "response_format": {"type": "text"}}) == ToolCalls([TOOL])
-    assert from_request({}) is None
-    with pytest.raises(InvalidConstraint, match=r"tools\[0\]"):
-        from_request({"tools": [5]})
-    with pytest.raises(InvalidConstraint, match="text.format.type"):
-        from_request({"text": {"format": {"type": "x"}}})

@@ -10,7 +10,6 @@ from xgrammar import get_model_structural_tag
 
 import hf_guided as hg
 from hf_guided.backends.compile import Compiler
-from hf_guided.constraints.response_format import from_request
 from tests import toy
 from tests.tool_families import FAMILIES
 
@@ -99,16 +98,16 @@ def test_wrong_choices_are_refused(choice: Any, message: str) -> None:
         hg.ToolCalls(TOOLS, "qwen_3", choice)
 
 
-def test_requests_of_both_apis() -> None:
-    expected = hg.ToolCalls(TOOLS, "qwen_3", allowed("required", "a"))
-    assert from_request({"tools": TOOLS, "tool_choice": allowed("required", "a")}, "qwen_3") == expected
-    flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "a"}]}
+def test_tools_and_choices_of_both_apis_are_equal() -> None:
     flat_tools = [{"type": "function", **each["function"]} for each in TOOLS]
-    found = from_request({"tools": flat_tools, "tool_choice": flat}, "qwen_3")
-    assert found is not None and found == expected == hg.ToolCalls(flat_tools, "qwen_3", flat)
+    flat = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "a"}]}
+    expected = hg.ToolCalls(TOOLS, "qwen_3", allowed("required", "a"))
+    assert hg.ToolCalls(flat_tools, "qwen_3", flat) == expected
+    named = {"type": "function", "function": {"name": "a"}}, {"type": "function", "name": "a"}
+    assert hg.ToolCalls(TOOLS, choice=named[0]) == hg.ToolCalls(flat_tools, choice=named[1])
     for wrong in ({**flat, "modes": 1}, {**allowed("auto", "a"), "x": 1}, {"type": "allowed_tools", "mode": "auto"}):
         with pytest.raises(hg.InvalidConstraint, match=r"ToolCalls\.choice"):
-            from_request({"tools": TOOLS, "tool_choice": wrong})
+            hg.ToolCalls(TOOLS, "qwen_3", wrong)
 
 
 ANY_OBJECTS = ["{}", '{"n": 1}', '{"n": "x"}', '{"m": {"deep": [1, null, {"x": true}]}}', '{"n": 1, "o": 2.5}']

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from transformers import GenerationConfig
 
-from ...constraints.response_format import from_response_format, from_tools
+from ...constraints.response_format import from_response_format
+from ...constraints.tool_calls import ToolCalls
 from ...constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
 from ..job import Call, Kind, Sampling
@@ -394,7 +395,7 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     if choice != "none" and (tools or choice not in (None, "auto")):
         with naming("tools"):
             parallel = given.get("parallel_tool_calls") is not False
-            found["tools"] = from_tools(tools, choice, options.tool_format, parallel=parallel)
+            found["tools"] = ToolCalls(tools, options.tool_format, "auto" if choice is None else choice, parallel)
     outputs = {f"structured_outputs.{name}": value for name, value in given.get("structured_outputs", {}).items()}
     for name, value in {**given, **outputs}.items():
         if name in _MAKERS and value is not None and (name, value) != ("structured_outputs.json_object", False):
@@ -410,7 +411,7 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
             return laid_out(constraint, options.whitespace, options.indent, options.spelling), name
     if tools and choice == "none":
         with naming("tools"):
-            return from_tools(tools, "none", options.tool_format), "tools"
+            return ToolCalls(tools, options.tool_format, "none"), "tools"
     return None, None
 
 
