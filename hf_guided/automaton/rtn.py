@@ -96,9 +96,6 @@ class Component:
         """Bytes of memory the arrays take."""
         return self.dfa.nbytes + self.after_calls.nbytes
 
-    def __getstate__(self) -> dict[str, Any]:  # the rows of ``calls`` are those of ``after_calls``
-        return {name: value for name, value in self.__dict__.items() if name != "calls"}
-
 
 class ComponentBuilder(NfaBuilder):
     """An NFA in which some moves are calls."""

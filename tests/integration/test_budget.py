@@ -161,7 +161,7 @@ def test_a_budget_that_is_no_number(budget: Any) -> None:
 
 def test_a_maximal_length_is_a_budget_too() -> None:
     model, tokenizer, guide = stage()
-    prompt = "a b c"
+    prompt = "a b c" * 20  # if it were not counted, the answer would be cut
     length = len(tokenizer(prompt)["input_ids"]) + minimum(hg.JsonSchema(SCHEMA)) + 2
     torch.manual_seed(0)
     [result] = hg.generate(model, tokenizer, prompt, hg.JsonSchema(SCHEMA), guide=guide, max_length=length, **HOT)

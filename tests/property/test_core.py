@@ -81,7 +81,7 @@ from hf_guided.automaton.core import CORE
 CORE.__init__(Path(sys.argv[1]))
 sys.exit(pytest.main(["-xsv", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
-_FILES = ("call_codes", "frame_machine", "products", "registers", "subsets")
+_FILES = ("call_codes", "component_tables", "frame_machine", "products", "registers", "subsets")
 _MORE_FILES = ("counted_languages", "counted_strings", "network", "regex_network", "tag_network")
 _WALKS = "masks_are or products_mean or is_left or any_network or calls_are"
 _ALL = "not thread and not fork and not memory and not interpreter and not deep and not digits"

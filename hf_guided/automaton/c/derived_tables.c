@@ -105,7 +105,8 @@ PUBLIC int64_t hf_guided_write_leaving(const int64_t *base, int64_t groups, cons
 {
     int64_t *left = written, *count = written + room, *states = written + 2 * room, all = groups, kept = 0;
     int32_t *next = (int32_t *)(written + 3 * room);
-    memcpy(states, base + 2 * groups, (size_t)groups * sizeof *states);
+    if (groups) /* without one there may be no array */
+        memcpy(states, base + 2 * groups, (size_t)groups * sizeof *states);
     for (int64_t i = 0; i < differences; i++) {
         int64_t place = 0;
         while (ours[i] && place < all && states[place] != ours[i])
