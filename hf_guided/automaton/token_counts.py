@@ -13,7 +13,6 @@ from .frame_exits import UNREACHABLE
 from .token_trie import TokenTrie
 
 SPACE, CUT = 0xFF, 0xFE
-_CHOICES = bytes((SPACE, CUT))
 _AHEAD = 48  # bytes of a text that tokens from before it may reach into
 
 
@@ -30,12 +29,6 @@ class Way(NamedTuple):
 
 
 END = Way(b"", (0,))
-NO_WAY = Way(b"", (UNREACHABLE,))
-
-
-def written_out(text: bytes) -> bytes:
-    """A text without its choices."""
-    return text.translate(None, _CHOICES)
 
 
 class TokenCounts:

@@ -138,9 +138,8 @@ class Compiler:
                 job = self._in_flight[key] = Job(key, constraint, [waiter])
                 try:
                     self._pool.submit(partial(self._run, job))
-                except (
-                    BaseException
-                ):  # no thread could be started, for example: others would wait for this job for ever
+                except BaseException:
+                    # No thread could be started, for example: others would wait for this job for ever.
                     del self._in_flight[key]
                     raise
         if outcome is not None:

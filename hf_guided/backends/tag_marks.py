@@ -27,8 +27,11 @@ def literals(tag: Any) -> list[str]:
 
 
 def overlap(ends: Iterable[str]) -> bool:
-    """Whether one end may be complete inside another one, as ``aa`` is in ``a`` + ``aa``."""
-    ends = list(filter(None, ends))
+    """Whether one end may be complete inside another one, as ``aa`` is in ``a`` + ``aa``.
+
+    The work grows with the square of the number of ends, and is counted: there are few.
+    """
+    ends = list(dict.fromkeys(filter(None, ends)))
     count(sum(map(len, ends)) * (len(ends) + max(map(len, ends), default=0)) // 16)
     beginnings = (end[:length] for end in ends for length in range(1, len(end)))
     return any(begin.endswith(end) or end.endswith(begin) for begin in beginnings for end in ends)

@@ -1,4 +1,4 @@
-"""Names that nobody knows: the error, and the name that was meant."""
+"""Unknown names: the error, and the name that was probably meant."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class StructuralTag(Constraint):
     """
 
     kind: ClassVar[str] = "structural_tag"
-    spelling = "canonical"  # of the JSON in it
+    spelling = "canonical"  # JSON inside is spelled so
 
     tag_json: str
 

@@ -111,8 +111,10 @@ class PartialJson:
             if text[self._searched : self._searched + 1] != '"':
                 return None
             self._at = self._searched + 1
+        elif not first:
+            return None
         elif first in "{}[],:":
-            self._at += len(first)
+            self._at += 1
         else:
             after = _AFTER_SCALAR.search(text, searched)
             self._searched = len(text) if after is None else after.start()
@@ -248,8 +250,8 @@ def _partial_class(model: type[BaseModel]) -> type[BaseModel]:
     name = f"Partial{model.__name__}"
     kept = ("serialization_alias", "title", "description", "exclude", "repr")
     fields: dict[str, Any] = {
-        name: (Any, Field(default=None, **{setting: getattr(info, setting) for setting in kept}))
-        for name, info in model.model_fields.items()
+        field_name: (Any, Field(default=None, **{setting: getattr(info, setting) for setting in kept}))
+        for field_name, info in model.model_fields.items()
     }
     try:
         return create_model(name, __base__=(_NoHooks, model), __module__=model.__module__, **fields)  # type: ignore[arg-type]

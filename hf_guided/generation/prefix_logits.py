@@ -26,7 +26,7 @@ from .prompt_inputs import tokens_of
 from .prompts import padded
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class PrefixLogits:
     """Runs a model after a few prompts.
 
@@ -42,7 +42,7 @@ class PrefixLogits:
     generate_kwargs: Mapping[str, Any]  # further arguments of ``model.generate``, which prepares the passes
     text_ids: Sequence[int]  # five tokens of plain text; see ``block_rule``
     before: list[list[int]] = field(init=False)  # the tokens of each row before the output, padding included
-    processors: list[Any] = field(init=False)  # that generate() would call, in order
+    processors: list[Any] = field(init=False)  # those that generate() would call, in order
 
     def __post_init__(self) -> None:
         self._prompts = tokens_of(self.inputs)

@@ -116,7 +116,7 @@ class PromptInputs:
             others = {name: value for name, value in inputs.items() if name not in OF_TOKENS}
             if flat := [name for name, value in others.items() if isinstance(value, Tensor) and len(value) != rows]:
                 raise UnsupportedModel(
-                    f"num_beams, num_return_sequences: transformers repeats {', '.join(flat)} for each row as if every "
+                    f"num_beams: transformers repeats {', '.join(flat)} for each row as if every "
                     "prompt had one image, and these have more; leave them out, or give each prompt one image"
                 )
         return prompts, inputs, copies

@@ -95,7 +95,7 @@ class Node:
     row: Row = field(compare=False)  # the row after the prefix
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class OptionSearch:
     """The search after one prompt."""
 
@@ -164,7 +164,7 @@ class OptionSearch:
             for index in range(first, end):
                 high[index] -= node.minus_mass
                 middle[index] -= node.minus_mass / (end - first)
-        places = sorted(range(len(self._order)), key=self._order.__getitem__)  # of each option among the sorted ones
+        places = sorted(range(len(self._order)), key=self._order.__getitem__)  # the place of each option in order
         low, middle, high = ([min(values[place], 1.0) for place in places] for values in (low, middle, high))
         return low, middle, high
 

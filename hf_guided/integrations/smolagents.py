@@ -83,9 +83,11 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
         self, messages: list[Any], constraint: Constraint, kwargs: dict[str, Any]
     ) -> tuple[Prompt, int, dict[str, Any]]:
         """The prompt, the number of its tokens, and the other arguments of ``hg.generate``."""
-        given: Mapping[str, Any] = kwargs.pop("chat_template_kwargs", None) or {}
+        of_template: Mapping[str, Any] = kwargs.pop("chat_template_kwargs", None) or {}
         documents, show_tools = kwargs.pop("documents", None), kwargs.pop("show_tools", True)
         describe = kwargs.pop("describe", False)
+        # smolagents lets the model's arguments win, of which one is always a limit; but a call's own limit comes first.
+        limits = [given.get(name) for given in (kwargs, self.kwargs) for name in ("max_new_tokens", "max_tokens")]
         settings = self._prepare_completion_kwargs(messages, tool_choice=None, **kwargs)
         # smolagents' roles are members of an enum, which a template may print by another name.
         chat = [
@@ -93,7 +95,7 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
             for message in settings.pop("messages")
         ]
         tools = settings.pop("tools", None)
-        arguments = {**self.apply_chat_template_kwargs, **given, **({"tools": tools} if tools else {})}
+        arguments = {**self.apply_chat_template_kwargs, **of_template, **({"tools": tools} if tools else {})}
         options = TemplateOptions(arguments, documents, show_tools=show_tools, describe=describe)
         prompt = prepared(self._templates, chat, constraint, options)
         if is_processor(self._templates):
@@ -101,8 +103,8 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
         else:
             prompt = replace(prompt, tokens=encoded(self._guide.vocabulary, prompt, ""))
             length = len(prompt.tokens or ())
-        most = settings.pop("max_tokens", None)
-        settings.setdefault("max_new_tokens", most or _DEFAULT_MAX_NEW_TOKENS)
+        settings.pop("max_tokens", None)
+        settings["max_new_tokens"] = next(filter(None, limits), _DEFAULT_MAX_NEW_TOKENS)
         return prompt, length, {**settings, "guide": self._guide, "progress": False}
 
 

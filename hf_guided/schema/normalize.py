@@ -83,11 +83,14 @@ class Normalizer:
         documents = Documents(constraint.schema_json, constraint.registry)
         return cls(documents, point_zero=constraint.point_zero, spelling=constraint.spelling)
 
-    @cached_property
+    @property
     def widest(self) -> Normalizer:
         """The same schema, with ``is_widest``: what has no value there has none for any reader."""
-        if self.is_widest or not self.documents.has_patterns:
-            return self
+        # Only another one is kept: an object that holds itself is freed by the garbage collector alone.
+        return self if self.is_widest or not self.documents.has_patterns else self._widest
+
+    @cached_property
+    def _widest(self) -> Normalizer:
         return Normalizer(self.documents, point_zero=self.point_zero, spelling=self._spelling, is_widest=True)
 
     @property

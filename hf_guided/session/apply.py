@@ -139,7 +139,9 @@ def _write_mixed(source: Numbers, words: NDArray[np.int32], target: Numbers, neg
     # Without a branch for each token, which the processor would mispredict on a scattered mask: 11 us for 8 rows of
     # 2,048 tokens, where a conditional copy takes 82.
     as_bytes, vocab = np.ascontiguousarray(words).view(np.uint8), source.shape[-1]
-    keep = np.negative(np.unpackbits(as_bytes, axis=-1, count=vocab, bitorder="little"), dtype=source.dtype)  # or 0
+    keep = np.negative(
+        np.unpackbits(as_bytes, axis=-1, count=vocab, bitorder="little"), dtype=source.dtype
+    )  # all bits, or none
     np.bitwise_xor(source, neg_inf, out=target)
     target &= keep
     target ^= neg_inf

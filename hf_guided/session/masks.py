@@ -174,6 +174,7 @@ class MaskFiller:
             that are new in the table are sent by ``apply``.
         """
         began = time.perf_counter_ns()
+        transfers = self._buffers.transfers  # of the device of this call's scores; ``apply`` may change it meanwhile
         bitmask, first = self._buffers.take(len(rows) if segments is None else len(rows) + sum(map(len, segments)))
         ready = time.perf_counter_ns()
         lease = None if self._table is None else Lease(self._table)
@@ -217,7 +218,7 @@ class MaskFiller:
         filled = time.perf_counter_ns()
         self._stats.fill_ns += filled - ready
         transfer = None
-        if self._buffers.transfers is not None:
+        if transfers is not None:
             transfer = self._buffers.send(own) if own else None
             self._stats.copy_ns += ready - began + time.perf_counter_ns() - filled
         if self._recorder is not None:
@@ -246,7 +247,8 @@ class MaskFiller:
         """A copy of the scores with -inf for every token that is not allowed; a row without any can only end.
 
         Args:
-            scores: (positions, vocab) floating point, any device; never written. As wide as the vocabulary.
+            scores: (positions, vocab) floating point, any device; never written. As wide as the vocabulary: the loops
+                check it, because a narrower mask would be read past its end on a GPU.
             masks: of the same positions.
 
         Returns:
@@ -267,7 +269,7 @@ class MaskFiller:
         else:
             masked, alive = self._apply_on_device(scores, masks)
         for position in only_end:  # a softmax over only -inf would be NaN, which fails the batch
-            masked[position].fill_(-torch.inf)  # they may be NaN
+            masked[position].fill_(-torch.inf)  # the scores may be NaN
             for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
                 masked[position, token_id] = FALLBACK_SCORE
         return masked, alive

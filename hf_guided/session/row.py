@@ -23,18 +23,18 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor
 
-from ..backends.base import Stepper
+from ..backends.base import Engine, Stepper
 from ..backends.matcher import Matcher
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
 
 T = TypeVar("T")
-Key: TypeAlias = tuple[Hashable, tuple[int, ...]]  # of a mask: the engine's key, and the tokens that end the row
+Key: TypeAlias = tuple[Hashable, tuple[int, ...]]  # a mask's: the engine's key, and the row's stop tokens
 _CLOCK_S = 0.5  # how old a reading of the CPU clock may be
 _readings = threading.local()  # ``last``: the wall time and the CPU time of a thread when both were read last
 
@@ -84,7 +84,7 @@ class Row:
     def _use(self, matcher: Matcher | None) -> None:
         self.matcher = matcher
         # Stored rather than computed: they are read several times for each token.
-        self.engine: Any = None if matcher is None else matcher.engine
+        self.engine: Engine | None = None if matcher is None else matcher.engine
         self._stepper = None if matcher is None else matcher.stepper
 
     @property

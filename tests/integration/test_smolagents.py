@@ -57,6 +57,13 @@ def test_its_own_class_refuses(folder):
         make(TransformersModel, folder, max_new_tokens=50).generate(CHAT, response_format=FORMAT)
 
 
+def test_a_limit_of_the_call_comes_before_the_models(hot):
+    message = hot.generate(CHAT, response_format=FORMAT, max_new_tokens=100)
+    assert message.token_usage.output_tokens <= 100
+    with pytest.raises(hg.BudgetTooSmall):
+        hot.generate(CHAT, response_format=hg.Regex("a{200}"), max_new_tokens=5)
+
+
 def test_answers_keep_to_the_format(hot):
     for _ in range(4):
         message = hot.generate(CHAT, response_format=FORMAT)

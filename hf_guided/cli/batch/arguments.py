@@ -25,7 +25,7 @@ DESCRIPTION = (
 class Shard:
     """A share of the rows."""
 
-    number: int  # of this share, from 0
+    number: int  # which share this is, from 0
     count: int  # how many shares there are
 
     def __str__(self) -> str:

@@ -114,8 +114,8 @@ class Parts:
     def _take(self, name: str, *, shared: bool = False, wait: bool = False) -> bool:
         """Take a lock between processes, also of machines that share the disk; return whether it was taken.
 
-        It ends with its process at the latest. One that was held alone may be shared from now on. On Windows it keeps
-        nobody out.
+        It ends with its process at the latest. One that was held alone may be shared from now on. On Windows it has
+        no effect.
         """
         if os.name != "posix":
             return True

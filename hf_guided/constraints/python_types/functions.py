@@ -156,7 +156,7 @@ class Functions(GenerateJsonSchema):
         return _with_code(json_schema, schema)
 
     def chain_schema(self, schema: Any) -> JsonSchemaDict:
-        """Take what the first step takes, and check of it what later ones check.
+        """The schema of the first step, with the checks of the later ones.
 
         Options of strings on other types are such steps, which fail for all but strings.
         """

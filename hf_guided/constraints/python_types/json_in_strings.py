@@ -74,7 +74,7 @@ def _takes_key(keys: Core, name: str) -> bool:
 
 
 def _key_of_any(keys: Core, json_schema: JsonSchemaDict, resolve: Resolve) -> JsonSchemaDict | None:
-    """Do as ``key_names`` with alternatives; those that no pattern describes are left out where there are others."""
+    """See ``key_names``: with alternatives; those that no pattern describes are left out where there are others."""
     alternatives: list[JsonSchemaDict] = []
     refused = None
     for alternative in json_schema["anyOf"]:
@@ -209,7 +209,7 @@ class _Writer:
         return _SCALARS[kind](schema) if kind in _SCALARS else _any(2)
 
     def _ending(self, schema: JsonSchemaDict | bool, above: tuple[str, ...]) -> str | None:
-        """Do as ``value``; None where it would not end."""
+        """See ``value``; None where it would not end."""
         try:
             return self.value(schema, above)
         except _Endless:

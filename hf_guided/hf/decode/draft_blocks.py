@@ -44,7 +44,7 @@ class DraftBlock:
 EMPTY_BLOCK = DraftBlock()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DraftBlocks:
     """Makes blocks from a source of drafts, as long as pays for each row; or from tokens that are likely anyway."""
 

@@ -30,11 +30,11 @@ class Forced(NamedTuple):
     likely: Sequence[int] = ()  # the tokens after them, the rest of the forced text, left to the model: a good draft
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ForcedText:
     """Finds forced text, in the tokenizer's own tokenization, and advances rows over it."""
 
-    vocabulary: Vocabulary  # whose tokenizer writes
+    vocabulary: Vocabulary  # of the tokenizer that writes
     continuation: Continuation  # tokenizes text after other tokens
     stop_token_ids: Sequence[int]  # tokens that end a row; the first is the one that is written
     _: KW_ONLY

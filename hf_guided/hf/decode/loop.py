@@ -55,19 +55,19 @@ class _Choice(NamedTuple):
     masks: Pending[Masks] | Done[Masks]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class DecodeLoop:
     """One generate() call."""
 
     call: GenerateCall
-    slots: CacheSlots  # its model and cache
+    slots: CacheSlots  # the model and the cache of the call
     session: Session  # the constraints
     options: DecodeOptions
     _: KW_ONLY
     continuation: Continuation  # tokenizes forced text
     drafts: DraftSource | None  # the source that ``options.draft`` names; None drafts nothing
     listener: TokenListener | None  # gets the tokens of the rows
-    seeds: Sequence[int] | None  # of each row's random numbers; None draws with torch's generator
+    seeds: Sequence[int] | None  # one for each row; None draws with torch's generator
     new_recorder: Callable[[], LogprobRecorder] | None  # makes the recorder for log probabilities; None records nothing
 
     def __post_init__(self) -> None:

@@ -101,7 +101,7 @@ class _SeededChoice(LogitsProcessor):  # type: ignore[misc]  # transformers is u
     seeds: Sequence[int]
     prompt_length: int
     keep_scores: bool
-    scores: list[Tensor] = field(default_factory=list)  # of each step, (rows, vocab), before the choice
+    scores: list[Tensor] = field(default_factory=list)  # one for each step, (rows, vocab), before the choice
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocab) that are finite for one token of each row."""
