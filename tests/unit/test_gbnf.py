@@ -214,7 +214,7 @@ def test_syntax_decided_by_re(grammar: str, pattern: str) -> None:
 def repetitions(rng: random.Random, depth: int, rules: list[tuple[str, str]]) -> tuple[str, str]:
     """A random expression of nested repetitions, in GBNF and for `re`; rules of its own are added to the list."""
     if depth == 0:
-        return rng.choice([('"a"', "a"), ("[ab]", "[ab]"), ('""', "()"), ('"a"?', "a?"), ('"ab"', "(ab)")])
+        return rng.choice([('"a"', "a"), ('"b"', "b"), ('""', "()"), ('"a"?', "a?"), ('"ab"', "(ab)")])
     parts = [repetitions(rng, depth - 1, rules) for _ in range(rng.randint(1, 2))]
     grammar, pattern = f"({' '.join(part[0] for part in parts)})", f"({''.join(part[1] for part in parts)})"
     if rng.random() < 0.3:
@@ -224,7 +224,7 @@ def repetitions(rng: random.Random, depth: int, rules: list[tuple[str, str]]) ->
         rules.append((f"x{len(rules)}", grammar))
         grammar = rules[-1][0]
     low, high = rng.randint(0, 2), rng.randint(2, 3)
-    times = rng.choice(["", "?", "*", "+", "{2,}", "{3,}", f"{{{low},{high}}}", f"{{{low},{high}}}"])
+    times = rng.choice(["", "?", "*", "+", f"{{{low},{high}}}", f"{{{low},{high}}}"])
     return f"({grammar}){times}", f"({pattern}){times}"
 
 
@@ -237,6 +237,39 @@ def test_repetitions_of_what_may_be_empty_decided_by_re() -> None:
         matched, by_re = compiled(text), re.compile(pattern)
         for written in texts_over("ab", 4):
             assert accepts(matched, written) == bool(by_re.fullmatch(written)), (text, written)
+
+
+def random_repetitions(rng: random.Random) -> tuple[str, str]:
+    """A repetition of rules that are choices, in GBNF and for `re`."""
+    low = rng.choice(["*", "+", "?", "{2,}", "{3,}", "{4,}", "{0,}", "{1,}"])
+    branches = rng.sample([('"a"', "a"), ('"b" "a"?', "ba?"), ('[ab] "-"', "[ab]-"), ('"-"*', "-*")], 2)
+    grammar, pattern = " | ".join(b[0] for b in branches), "|".join(b[1] for b in branches)
+    return (
+        f'root ::= x{low} y{rng.choice("*+?")}\nx ::= y | "a-"\ny ::= {grammar}',
+        f"(?:{pattern}|a-){low}(?:{pattern})",
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_repeated_choices_decided_by_re(seed: int) -> None:
+    grammar, pattern = random_repetitions(random.Random(seed))
+    times = grammar.partition("\n")[0][-1]
+    matched, by_re = compiled(grammar), re.compile(pattern + times)
+    for written in texts_over("ab-", 5):
+        assert accepts(matched, written) == bool(by_re.fullmatch(written)), (grammar, written)
+
+
+@pytest.mark.parametrize("inside", ['"x" %s', '"x"? %s', '"x" %s | "b"', '[xb] | %s "b"?'])
+def test_nested_repetitions_decided_by_re(inside: str) -> None:
+    all_times = list(product(("*", "+", "{2,}", "{3,}"), repeat=3))
+    for times in random.Random(inside).sample(all_times, repeats(8, len(all_times))):
+        grammar, pattern = '"a"', "a"
+        for each in times:
+            grammar, pattern = f"({inside % grammar}){each}", f"({inside % pattern}){each}"
+        pattern = re.sub('[ "]', "", pattern)
+        matched = compiled(f"root ::= {grammar}")
+        for text in texts_over("abx", 5):
+            assert accepts(matched, text) == bool(re.fullmatch(pattern, text)), (grammar, text)
 
 
 @pytest.mark.parametrize(
