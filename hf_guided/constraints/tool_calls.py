@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,6 +18,14 @@ from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, wit
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import settled
 from .values import JsonSchema, StructuralTag
+
+
+@contextmanager
+def _depth_as_value_error() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        raise ValueError("the arguments of a call are nested too deeply to read") from None
 
 
 @dataclass(frozen=True)
@@ -188,8 +197,9 @@ class ToolCalls(Constraint):
         Raises:
             ValueError: not an answer in this format, or arguments that are not valid.
         """
-        answer = Reading(self._tag, text).whole()
-        return ToolAnswer(answer.text, self._settled(answer.calls, 0))
+        with _depth_as_value_error():
+            answer = Reading(self._tag, text).whole()
+            return ToolAnswer(answer.text, self._settled(answer.calls, 0))
 
     def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
         """The calls that are complete in the beginning of an answer, without the first ones, which are known.
@@ -197,8 +207,9 @@ class ToolCalls(Constraint):
         Returns:
             The text before the last of all that are complete, and the calls.
         """
-        complete = Reading(self._tag, text).complete
-        return complete.text, self._settled(complete.calls, known)
+        with _depth_as_value_error():
+            complete = Reading(self._tag, text).complete
+            return complete.text, self._settled(complete.calls, known)
 
     def begun(self, text: str) -> list[BegunCall]:
         """The calls in the beginning of an answer whose arguments have begun; none where arguments are not JSON."""

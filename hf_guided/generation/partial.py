@@ -107,9 +107,12 @@ class _JsonValues(_Values):
     def end(self, result: GuidedResult) -> list[str]:
         if result.finish_reason != "stop":
             return []
+        closed = self._json.end(self._text)
         if result.error is None:
             self._final = lambda: result.value
-        return self._json.end(self._text)
+            if self._json.written(self._text).path is not None:  # nested more deeply than unfinished text is read
+                closed.append("")
+        return closed
 
     def snapshot(self) -> Callable[[], Any]:
         written = self._json.written(self._text)

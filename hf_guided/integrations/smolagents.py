@@ -17,6 +17,7 @@ from smolagents.models import ChatMessageStreamDelta, MessageRole, TokenUsage
 
 from ..constraints.coerce import coerce
 from ..constraints.values import Constraint
+from ..errors import InvalidArgument
 from ..generation.api import generate
 from ..generation.prompt_inputs import processed
 from ..generation.prompts import Prompt, encoded, prepared
@@ -60,7 +61,9 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
         if constraint is None:
             return super().generate(messages, stop_sequences, **kwargs)
         prompt, length, settings = self._prepared(messages, constraint, kwargs)
-        [result] = generate(self.model, self._templates, [prompt], [constraint], **settings)
+        if "stream" in settings:
+            raise InvalidArgument("stream: expected a call of generate_stream instead")
+        result, *_ = generate(self.model, self._templates, [prompt], [constraint], **settings)
         raw = {"out": result.text, "result": result}
         return ChatMessage(MessageRole.ASSISTANT, result.text, raw=raw, token_usage=_usage(length, result))
 
@@ -73,6 +76,8 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
             yield from super().generate_stream(messages, stop_sequences, **kwargs)
             return
         prompt, length, settings = self._prepared(messages, constraint, kwargs)
+        if settings.get("num_return_sequences", 1) != 1:
+            raise InvalidArgument("num_return_sequences: a stream has one answer")
         text = ""
         for partial in generate(self.model, self._templates, [prompt], [constraint], stream=True, **settings):
             usage = None if partial.result is None else _usage(length, partial.result)
@@ -104,6 +109,7 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
             prompt = replace(prompt, tokens=encoded(self._guide.vocabulary, prompt, ""))
             length = len(prompt.tokens or ())
         settings.pop("max_tokens", None)
+        settings = {name: value for name, value in settings.items() if value is not None}
         settings["max_new_tokens"] = next(filter(None, limits), _DEFAULT_MAX_NEW_TOKENS)
         return prompt, length, {**settings, "guide": self._guide, "progress": False}
 

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -120,6 +121,32 @@ def test_columns_keep_their_types(tmp_path: Path) -> None:
     assert cli.main(arguments(tmp_path / "saved", tmp_path / "out", "--columns", "label")) == 0
     found = datasets.load_from_disk(tmp_path / "out")
     assert found.features["label"] == features["label"] and found["label"][:] == [1, 0]
+
+
+def damaged(folder: Path, way: str) -> Path:
+    """A Parquet file of six rows of which some cannot be read: a value that is no UTF-8, or a page."""
+    file = folder / "rows.parquet"
+    texts = [f"prompt {number}" for number in range(6)]
+    if way == "a value":
+        data, offsets = b"a" * 3 + b"\xff" + b"a" * 2, struct.pack("<7i", *range(7))
+        column = pa.Array.from_buffers(pa.string(), 6, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        pq.write_table(pa.table({"prompt": column}), file)
+        return file
+    pq.write_table(pa.table({"prompt": texts}), file, row_group_size=2, compression="snappy", use_dictionary=False)
+    column = pq.ParquetFile(file).metadata.row_group(1).column(0)
+    content = bytearray(file.read_bytes())
+    end = column.data_page_offset + column.total_compressed_size
+    content[end - 12 : end] = b"\xff" * 12
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize(("way", "bad"), [("a value", [3]), ("a page", [2, 3])])
+def test_damage_costs_its_own_rows(way: str, bad: list[int], tmp_path: Path) -> None:
+    assert cli.main(arguments(damaged(tmp_path, way), tmp_path / "out.jsonl")) == 0
+    done, failed = load(tmp_path / "out.jsonl", "jsonl"), load(tmp_path / "out.failures.jsonl", "jsonl")
+    assert [row["row"] for row in failed] == bad and all("cannot be read" in row["error"] for row in failed)
+    assert [row["row"] for row in done] == [number for number in range(6) if number not in bad]
 
 
 def test_columns_of_json_become_types_where_all_rows_agree(tmp_path: Path) -> None:

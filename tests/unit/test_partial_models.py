@@ -335,3 +335,11 @@ def test_types_without_models_have_no_partial_model(python_type: Any) -> None:
 def test_models_are_found_inside_types() -> None:
     for python_type in (Person, list[Person], Person | None, dict[str, Person], Annotated[Person, 1], Home, Page[int]):
         assert model_in(python_type) is not None
+
+
+def test_a_text_nested_too_deeply_closes_at_its_end() -> None:
+    text = "[" * 600 + "]" * 600
+    row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce({"type": "array"})))
+    last = row.end([*text.encode(), VOCABULARY.stop_token_ids[0]])
+    assert last.closed == ("",)
+    assert last.value == json.loads(text)

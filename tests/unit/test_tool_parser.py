@@ -139,3 +139,11 @@ def test_argument_that_must_contain_the_end_marker_is_refused(compiler: Compiler
             compiler.compile(tool_constraint(family, closed_object(v=schema)), "native")
     either = tool_constraint(family, closed_object(v={"enum": [marker, "ok"]}))
     assert accepts(compiler, either, render_call(family, {"v": "ok"}))
+
+
+def test_arguments_too_deep_to_read_are_a_mistake_of_the_text() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    constraint = hg.ToolCalls(tools, "llama", "required")
+    text = '{"name": "f", "parameters": {"a": ' + "[" * 50_000 + "]" * 50_000 + "}}"
+    with pytest.raises(ValueError, match="nested too deeply"):
+        constraint.parse(text)

@@ -7,7 +7,7 @@ CSV get types only for such an output.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 from ...errors import UsageError
 from .parts import Answer
 from .places import digest, sync
-from .tables import Row, Table, as_cells, copied
+from .tables import BadRow, Row, Table, as_cells, copied
 
 _LARGEST = 2**63
 _TOGETHER = 1000  # rows in memory
+_BAD_VALUES = pa.ArrowException, ValueError, OverflowError  # no UTF-8, or a time past the last year
+_Group = tuple[int, Callable[[list[str]], Iterable[Any]]]  # rows that are damaged together, and what reads columns
 
 
 def parquet_table(file: Path) -> Table:
@@ -30,8 +32,12 @@ def parquet_table(file: Path) -> Table:
         ValueError: it is none, or two columns have one name.
     """
     parquet = pq.ParquetFile(file)
-    rows = parquet.metadata.num_rows
-    return _table(parquet.schema_arrow, rows, lambda columns: parquet.iter_batches(_TOGETHER, columns=columns))
+
+    def group(number: int) -> _Group:
+        rows = parquet.metadata.row_group(number).num_rows
+        return rows, lambda columns: parquet.iter_batches(_TOGETHER, row_groups=[number], columns=columns)
+
+    return _table(parquet.schema_arrow, [group(number) for number in range(parquet.num_row_groups)])
 
 
 def datasets_table(folder: Path) -> Table:
@@ -47,25 +53,52 @@ def datasets_table(folder: Path) -> Table:
         raise UsageError(f"--input {folder}: has the splits {', '.join(loaded)}; give the folder of one, inside it")
     rows = loaded.with_format("arrow")
     schema = loaded.features.arrow_schema
-    return _table(schema, len(loaded), lambda columns: rows.select_columns(columns).iter(_TOGETHER))
+    return _table(schema, [(len(loaded), lambda columns: rows.select_columns(columns).iter(_TOGETHER))])
 
 
-def _table(schema: pa.Schema, length: int, read: Callable[[list[str]], Iterable[Any]]) -> Table:
+def _table(schema: pa.Schema, groups: Sequence[_Group]) -> Table:
     names = schema.names
     if len(set(names)) != len(names):
         raise ValueError(f"a name stands for two columns: {', '.join(names)}")
 
+    def chosen(columns: Sequence[str]) -> list[str]:
+        return [name for name in columns if name in names] or names[:1]  # no column has no rows
+
     def pieces(columns: Sequence[str]) -> Iterator[Any]:
         try:
-            yield from read([name for name in columns if name in names] or names[:1])  # no column has no rows
-        except pa.ArrowException as error:
-            raise OSError(f"the input cannot be read: {error}") from error
+            for _, read in groups:
+                yield from read(chosen(columns))
+        except (pa.ArrowException, OSError) as error:
+            raise UsageError(f"--input: the columns {', '.join(chosen(columns))} cannot be read: {error}") from error
 
     def rows(columns: Sequence[str]) -> Iterator[Row]:
-        for piece in pieces(columns):
-            yield from piece.to_pylist()
+        for length, read in groups:
+            left = length
+            try:
+                for piece in read(chosen(columns)):
+                    left -= len(piece)
+                    yield from _rows_of(piece)
+            except (pa.ArrowException, OSError) as error:
+                yield from repeat(_unreadable(error), left)
 
-    return Table(length, lambda: names, rows, schema, pieces)
+    return Table(sum(length for length, _ in groups), lambda: names, rows, schema, pieces)
+
+
+def _rows_of(piece: Any) -> Iterator[Row]:
+    """The rows of a piece; a value that Python cannot hold costs its own row only."""
+    try:
+        rows = piece.to_pylist()
+    except _BAD_VALUES as error:
+        rows = (
+            [_unreadable(error)]
+            if len(piece) == 1
+            else (row for i in range(len(piece)) for row in _rows_of(piece.slice(i, 1)))
+        )
+    yield from rows
+
+
+def _unreadable(error: Exception) -> BadRow:
+    return BadRow(f"cannot be read: {error}")
 
 
 def check_types(schema: pa.Schema, prompt_column: str, constraint_column: str) -> None:
@@ -180,7 +213,7 @@ def _typed(table: Table, columns: Sequence[str]) -> Table:
                     values[name] = _texts([as_cells({"": value}).get("") for value in values[name]])
             yield pa.table({"row": [row for row, _ in some]} | values, schema=schema)
 
-    return _table(schema, table.length, read)
+    return _table(schema, [(table.length, read)])
 
 
 def _type(kinds: set[type]) -> pa.DataType:
