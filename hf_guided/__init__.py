@@ -41,7 +41,6 @@ from .errors import (
 from .generation.description import describe
 from .options import CompilerOptions
 from .schema.audit import Audit
-from .session.logprobs import TokenLogprob, TopLogprobs
 from .session.stats import SessionStats
 from .trace.trace import Trace
 
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from .generation.pipeline import register
     from .generation.score import ChoiceScores, OptionScore, score
     from .guide import Guide
+    from .session.logprobs import TokenLogprob, TopLogprobs
     from .session.reasoning import Reasoning
     from .session.result import GuidedResult
 
@@ -122,6 +122,8 @@ if not TYPE_CHECKING:  # a type checker that sees __getattr__ would accept every
         "OptionScore": "generation.score",
         "Partial": "generation.partial",
         "Reasoning": "session.reasoning",
+        "TokenLogprob": "session.logprobs",
+        "TopLogprobs": "session.logprobs",
         "agenerate": "generation.api",
         "generate": "generation.api",
         "register": "generation.pipeline",

@@ -96,13 +96,19 @@ def masks(guide: hg.Guide, constraint: Any, prefix: str, output: Sequence[int]) 
             allowed[place, stop] = text in texts
             text += guide.vocabulary.decode_bytes([token_id])
         return allowed
-    matcher = guide.compile(constraint, "llguidance").matcher()
-    assert all(map(matcher.accept_token, guide.vocabulary.encode_bytes(prefix.encode())))
-    bitmask = allocate_bitmask(len(output), width)
-    for place, token_id in enumerate(output):
-        matcher.fill_next_token_bitmask(bitmask, place)
-        assert matcher.accept_token(token_id)
-    return unpack(bitmask, width)
+    found = {}
+    for backend in ("llguidance", "native"):
+        matcher = guide.compile(constraint, backend).matcher()
+        assert all(map(matcher.accept_token, guide.vocabulary.encode_bytes(prefix.encode())))
+        bitmask = allocate_bitmask(len(output), width)
+        for place, token_id in enumerate(output):
+            matcher.fill_next_token_bitmask(bitmask, place)
+            assert matcher.accept_token(token_id)
+        found[backend] = unpack(bitmask, width)
+    # llguidance takes wider indentation.
+    data = [guide.vocabulary.token_bytes[i] if guide.vocabulary.is_text(i) else None for i in range(width)]
+    is_space = torch.tensor([bool(each) and each[:1] in b" \t\n\r" for each in data])
+    return found["llguidance"] & (found["native"] | ~is_space)
 
 
 def warped(ids: Sequence[int], scores: Tensor, arguments: dict[str, Any]) -> Tensor:

@@ -25,13 +25,13 @@ def loaded() -> Any:
 def submissions(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts how often each constraint was submitted to a compiler, by its key."""
     counts: Counter[str] = Counter()
-    submit = Compiler._submit
+    submit = Compiler.submit
 
-    def counting(self: Compiler, job: Any, **options: Any) -> Any:
-        counts[job.constraint.key] += 1
-        return submit(self, job, **options)
+    def counting(self: Compiler, constraint: hg.Constraint, *options: Any) -> Any:
+        counts[constraint.key] += 1
+        return submit(self, constraint, *options)
 
-    monkeypatch.setattr(Compiler, "_submit", counting)
+    monkeypatch.setattr(Compiler, "submit", counting)
     return counts
 
 
