@@ -280,6 +280,9 @@ def test_a_dead_thread_is_replaced(
             clients = [Client(shared, made) for _ in range(3)]
             for client in clients:
                 assert "the generation thread has died" in str(client.error())
+            end = monotonic() + 30
+            while shared.restarts < died and monotonic() < end:
+                sleep(0.01)  # until then a job would meet the dead thread
             assert finished(shared, made) == expected and shared.restarts == died
         assert shared.alive()
         told = [record.exc_info for record in caplog.records if "thread has died" in record.getMessage()]
