@@ -4,7 +4,8 @@ An entry point names a class (or any callable) that takes a Vocabulary and retur
 engine is imported before it is requested by name.
 
 The name "auto" means the native engine, which is ready in about a millisecond and knows the shortest path to the end;
-for Lark grammars it means llguidance, whose greedy terminals are their meaning.
+for Lark grammars it means llguidance, whose greedy terminals are their meaning. ``grammar_text`` is what other servers
+enforce as a backend does.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Constraint:
         return digest(self.kind, *self._identity())
 
     def _identity(self) -> Sequence[Any]:
-        """Name the differences from other constraints of its kind, as JSON values."""
+        """The fields that distinguish it from other constraints of its kind, as JSON values."""
         raise NotImplementedError
 
     def check(self) -> None:

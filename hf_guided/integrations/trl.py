@@ -120,7 +120,7 @@ class GuidedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not read b
         self._sampler = GuidedSampler(self, settings or RolloutSettings())
         if self._rows.default is not None:
             self._sampler.check(self._rows.default)
-        self._masks = MaskTable(self._sampler.vocab_size)
+        self._masks = DistinctMasks(self._sampler.vocab_size)
         self._mask_numbers: Tensor | None = None  # (rows, tokens) of the batch whose log probabilities come next
         self._batch: list[Any] = []  # the constraints of the rows that are being sampled
         self.rollout_func = self._rollout  # given to TRL's constructor, it would warn of an experiment
@@ -139,7 +139,7 @@ class GuidedGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is not read b
         completions = self._sampler.sample(prompts, self._batch)
         if self._policy == "masked":
             if self.model.training:  # TRL has used up all batches whose masks are in the table
-                self._masks = MaskTable(self._sampler.vocab_size)
+                self._masks = DistinctMasks(self._sampler.vocab_size)
             numbers = [self._masks.add(bitmask) for bitmask in self._sampler.allowed(completions)]
             self._mask_numbers = pad_sequence(numbers, batch_first=True).to(self.accelerator.device)
         return completions.rollout()
@@ -227,7 +227,7 @@ def _of_width(numbers: Tensor, width: int) -> Tensor:
     return pad(numbers, (0, width - numbers.shape[1]))
 
 
-class MaskTable:
+class DistinctMasks:
     """The distinct masks of some completions: a constraint has far fewer masks than completions have tokens.
 
     Mask 0 allows every token; padding has it.
