@@ -25,8 +25,8 @@ from trl import GRPOConfig, GRPOTrainer
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.integrations.trl import (
+    DistinctMasks,
     GuidedGRPOTrainer,
-    MaskTable,
     RolloutSettings,
     guided_rollout,
     importance_ratio,
@@ -444,7 +444,7 @@ def test_masks_are_kept_once_and_found_by_their_numbers() -> None:
     allowed = torch.rand(3, 70, generator=generator) < 0.3
     from hf_guided.vocabulary.bitmask import pack
 
-    table = MaskTable(70)
+    table = DistinctMasks(70)
     numbers = table.add(pack(allowed)[[0, 1, 0, 2]])
     assert numbers.tolist() == [1, 2, 1, 3] and table.add(pack(allowed)[[2]]).tolist() == [3]
     found = table.allowed(torch.tensor([[3, 0], [1, 2]]))
