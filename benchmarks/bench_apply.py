@@ -49,7 +49,7 @@ _WARM_UPS = 3
 
 @dataclass(frozen=True)
 class Buffer:
-    """One batch of logits and masks."""
+    """A batch of logits and masks."""
 
     logits: Tensor  # (rows, vocab); no side writes them
     bitmask: Tensor  # (rows, words) int32
@@ -163,7 +163,7 @@ Call = Callable[[], object]
 
 
 def buffers_needed(nbytes: int, rotated: int = ROTATED_BYTES) -> int:
-    """How many buffers of this size hold so many bytes together."""
+    """The number of buffers of this size that hold this number of bytes together."""
     return max(1, -(-rotated // max(nbytes, 1)))
 
 

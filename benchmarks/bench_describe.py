@@ -69,7 +69,7 @@ def row_of(name: str, counts: Sequence[tuple[int, int, int]], instances: int, al
 
 def main() -> None:
     made = parser(__doc__, "describe.csv")
-    made.add_argument("--limit", type=int, help="so many schemas")
+    made.add_argument("--limit", type=int, help="the number of schemas")
     made.add_argument("--vocabulary", nargs="+", choices=VOCABULARIES, default=[*VOCABULARIES])
     arguments = made.parse_args()
     samples = schema_rows()[: arguments.limit]

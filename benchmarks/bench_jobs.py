@@ -46,7 +46,7 @@ LOOK_S = 0.02
 
 
 class Way(NamedTuple):
-    """One way to answer the rows of a folder."""
+    """A way to answer the rows of a folder."""
 
     package: str  # package whose version stands in the row
     command: list[str]  # command that starts the job, or continues it

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.common import markdown_table, origin, parser, read_csv, write_csv
 from benchmarks.processes import JobProcess, Killed, quiet, serve
 
-LIMIT_S, LIMIT_BYTES = 120.0, 9 * 2**30  # of a cell, of the process
+LIMIT_S, LIMIT_BYTES = 120.0, 9 * 2**30  # limits: seconds of a cell, bytes of its process
 COLUMNS = ("processor", "decoder", "grammar", "lookup", "steps", "static", "continuous")
 VARIANT_COLUMNS = ("decoder", "lookup", "steps", "static")  # of the variants that are not the base
 KEY = ("task", "model", "class", "variant")

@@ -31,7 +31,7 @@ _REMOTE_BASE = "http://localhost:1234/"
 
 
 class Instance(NamedTuple):
-    """One instance of a group."""
+    """An instance of a group."""
 
     description: str  # the suite's words
     text: str  # JSON of the instance, keys in the order the schema declares them
@@ -40,7 +40,7 @@ class Instance(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """One schema and its tests."""
+    """A schema and its tests."""
 
     place: str  # draft and file, e.g. "draft7/allOf"
     description: str  # the suite's words

@@ -171,7 +171,7 @@ def table_of(rows: Sequence[Row], columns: Columns | None = None) -> str:
 
 
 def rounded(name: str, digits: int = 2) -> Callable[[Row], str]:
-    """A column's number with so many digits after the point; empty where there is none."""
+    """A column's number with this number of digits after the point; empty where there is none."""
     return lambda row: f"{float(row[name]):.{digits}f}" if row[name] else ""
 
 

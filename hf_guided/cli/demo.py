@@ -41,7 +41,7 @@ class Case(NamedTuple):
     name: str  # e.g. "greedy"
     meaning: str  # what it shows, in one paragraph
     tasks: Sequence[Example]  # prompts with the schema of their answers and the right answers
-    constraints: Sequence[Any]  # of the guided side, one for each task
+    constraints: Sequence[Any]  # one for each task; the free side has none
     sampling: dict[str, Any]  # how both sides choose tokens: arguments of ``generate``
 
 
@@ -49,9 +49,9 @@ class Run(NamedTuple):
     """A side of a case."""
 
     name: str  # "free" or "guided"
-    results: list[GuidedResult]  # of the first round
+    results: list[GuidedResult]  # those of the first round
     verdicts: list[str]  # of these results, see ``judge``
-    seconds: list[float]  # of each round
+    seconds: list[float]  # one number for each round
 
 
 def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:

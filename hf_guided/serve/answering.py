@@ -376,7 +376,7 @@ class Events:
         loop: on which the events are read.
         on_overflow: called once, on an engine's thread, when too much waits; no further events are kept then.
         num_tokens: number of waiting tokens that wakes the reader; the end of an answer wakes it too. More than 1 where
-            nobody sees the single token: each wake-up takes time from the thread that generates.
+            a reader cannot see single tokens: each wake-up takes time from the thread that generates.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_overflow: Callable[[], None], num_tokens: int = 1):

@@ -105,7 +105,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library, built with gcc's sanitizers."""
     compiler = shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no gcc")
+        pytest.skip("the sanitizers are those of gcc, which is not installed")
     library = tmp_path_factory.mktemp("core") / "sanitized.so"
     files = sorted(SOURCES.glob("*.c"))
     built = subprocess.run([compiler, *_STRICT, "-shared", "-fPIC", "-o", library, *files], capture_output=True)
