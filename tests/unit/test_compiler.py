@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,26 +125,104 @@ def test_fifty_threads_compile_one_schema_once() -> None:
     assert compiler.stats().hits == 1
 
 
-def test_an_interrupted_caller_leaves_the_compile_to_those_who_joined_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate()
-    compiler = new_compiler(Fake(then=gate))
+def _thread_of_compile(compiler: Compiler, seen: list[str]) -> str:
+    compiler.compile(Choice([f"a{len(seen)}"]))
+    return seen[-1]
+
+
+def test_a_caller_that_waits_compiles_itself_where_its_stack_is_shallow() -> None:
+    seen: list[str] = []
+    compiler = new_compiler(Fake(then=lambda constraint: seen.append(threading.current_thread().name)))
+    found: list[str] = []
+
+    def call(depth: int) -> None:
+        if depth:
+            call(depth - 1)
+        else:
+            found.append(_thread_of_compile(compiler, seen))
+
+    for depth in (0, 60):
+        thread = threading.Thread(target=call, args=(depth,), name="caller")
+        thread.start()
+        thread.join()
+    assert found == ["caller", "hf_guided-compile-1"]
+
+
+def test_an_interrupted_caller_leaves_the_compile_to_those_who_joined_it() -> None:
     joined: list[Future[CompiledConstraint]] = []
+    constraint = Choice(["a"])
 
-    def interrupted(waiter: compiler_module.Waiter) -> None:
-        joined.append(compiler.submit(Choice(["a"])))
-        raise KeyboardInterrupt
+    def then(constraint: Constraint) -> None:
+        if not joined:
+            joined.append(compiler.submit(constraint))
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(compiler_module.Waiter, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+    compiler = new_compiler(Fake(then=then))
+    outcome: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            compiler.compile(constraint)
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert [type(error) for error in outcome] == [KeyboardInterrupt]
+    assert joined[0].result(TIMEOUT_S).constraint == constraint
+    assert compiler.stats().failures == 0
+
+
+def test_an_interrupted_compile_that_nobody_joined_is_forgotten() -> None:
+    interrupted: list[None] = []
+
+    def then(constraint: Constraint) -> None:
+        if not interrupted:
+            interrupted.append(None)
+            raise KeyboardInterrupt
+
+    compiler = new_compiler(Fake(then=then), workers=1)
+
+    def call() -> None:
+        with suppress(KeyboardInterrupt):
             compiler.compile(Choice(["a"]))
-    gate.open.set()
-    assert joined[0].result(TIMEOUT_S).constraint == Choice(["a"])
-    assert (compiler.stats().misses, compiler.stats().failures) == (1, 0)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    compiler.submit(Choice(["b"])).result(TIMEOUT_S)  # the pool has looked at the first one before it
+    assert not compiler.knows(Choice(["a"]))
+    assert compiler.compile(Choice(["a"])).constraint == Choice(["a"])
+
+
+@pytest.mark.parametrize("where", ["_submit", "_outcome", "_finish"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_an_interrupt_anywhere_leaves_nothing_behind(
+    where: str, is_after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before or after each step on the caller's thread."""
+    compiler = new_compiler(Fake(), workers=1)
+    step, interrupted = getattr(compiler, where), list[None]()
+
+    def interrupting(*args: Any, **options: Any) -> Any:
+        made = step(*args, **options) if is_after or interrupted else None
+        if not interrupted:
+            interrupted.append(None)
+            raise KeyboardInterrupt
+        return made
+
+    monkeypatch.setattr(compiler, where, interrupting)
+    monkeypatch.setattr(compiler_module, "_is_shallow", lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        compiler.compile(Choice(["a"]))
+    compiler.submit(Choice(["b"])).result(TIMEOUT_S)
+    assert not compiler._in_flight
+    assert compiler.compile(Choice(["a"])).constraint == Choice(["a"])
 
 
 def threading_result(call: Callable[[], Any]) -> Any:
-    """What a function returns on another thread."""
+    """What a function returns on a thread whose stack is shallow."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(call()), name="caller")
     thread.start()
