@@ -338,7 +338,7 @@ class FrameMachine:
         return None if mask is None else (mask, limit[1] + 1)
 
     def needed(self, number: int) -> int:
-        """How many tokens are enough to the end of the text, the one that ends it counted."""
+        """Number of tokens that are enough to the end of the text, the one that ends it counted."""
         return 1 + self._found(CORE.machine_needed, number)
 
     def can_finish_in(self, number: int, tokens_left: int) -> bool:

@@ -54,7 +54,7 @@ def no_memory() -> BackendError:
 
 
 class _Turns:
-    """How many compiles of this process are short, are not, and are long."""
+    """Counts of this process's compiles that are short, are not, and are long."""
 
     def __init__(self) -> None:
         self.after_fork()

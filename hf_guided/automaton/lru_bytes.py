@@ -111,7 +111,7 @@ class ByteCache(Shared, Generic[Value]):
 
 
 class Growth:
-    """How many bytes a value holds beside those that it held at first.
+    """Bytes that a value holds beside those that it held at first.
 
     It calls its caches: to ask every value now and then takes longer than computing a mask.
     """

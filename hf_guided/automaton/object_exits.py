@@ -136,7 +136,7 @@ def with_more(
 
 
 def _number_of_texts(dfa: ByteDfa) -> int:
-    """How many texts an automaton has; ``_UNBOUNDED`` for more."""
+    """Number of texts of an automaton; ``_UNBOUNDED`` for more."""
     bytes_of = np.bincount(dfa.byte_class, minlength=dfa.table.shape[1])
     from_state = accepting = dfa.accepting.astype(np.float64)
     for _ in range(dfa.states):  # a text with more bytes goes through a state twice, so there is no end of them

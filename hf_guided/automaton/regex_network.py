@@ -72,7 +72,7 @@ class Counted(NamedTuple):
 
     @property
     def counts(self) -> int:
-        """How many different counts a register has."""
+        """Number of different counts that a register has."""
         return 1 + (self.low if self.high is None else self.high)
 
     def add(self, builder: ComponentBuilder) -> tuple[int, int]:

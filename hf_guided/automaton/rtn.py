@@ -207,7 +207,7 @@ class Rtn(Shared, Generic[Name]):
         self._components: dict[int, Component] = {}
 
     def __len__(self) -> int:
-        """How many components there are, as far as those that are built call others."""
+        """Number of components, as far as those that are built call others."""
         return len(self._names)
 
     def __getitem__(self, number: int) -> Component:

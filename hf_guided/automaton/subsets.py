@@ -67,7 +67,7 @@ class Nfa:
 
     @property
     def members(self) -> int:
-        """How many states there are, those inside pieces too."""
+        """Number of states, those inside pieces too."""
         return self.states + sum(piece.states - FIRST for _, piece, _ in self.pieces)
 
     def copies(self, meter: WorkMeter) -> Copies | None:

@@ -1,4 +1,4 @@
-"""How many tokens a text takes, in the best way to cut it.
+"""The number of tokens of a text, in the best way to cut it.
 
 Two bytes that are in no text in UTF-8 mark choices: a space that may come or not (``": "`` is often one token), and a
 place that no token crosses, so that the count of many parts is a sum, whatever their order.

@@ -26,14 +26,14 @@ def lexed(place: int, byte: int) -> int:
 
 
 def characters(content: bytes) -> int:
-    """How many characters the content of a JSON string has, one that has only begun counted; it follows the quote."""
+    """Number of characters in the content of a JSON string, one that has only begun counted; it follows the quote."""
     if b"\\" not in content:
         return first_bytes(content)
     return sum(1 for _ in _CHARACTER.finditer(content))
 
 
 def first_bytes(text: bytes) -> int:
-    """How many characters have begun in a text."""
+    """Number of characters that have begun in a text."""
     return len(text.translate(None, _CONTINUATION))
 
 

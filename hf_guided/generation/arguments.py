@@ -225,7 +225,7 @@ class GenerateOptions:
 
     @property
     def top_logprobs(self) -> int | None:
-        """How many alternatives to record beside the log probability of each token; None records nothing."""
+        """Number of alternatives recorded beside the log probability of each token; None records nothing."""
         return num_top(self.logprobs)
 
     def session(self, stop_token_ids: Sequence[int], max_new_tokens: int) -> SessionOptions:

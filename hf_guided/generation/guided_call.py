@@ -141,7 +141,7 @@ class GuidedCall:
         return {**given, "logits_processor": processors, "stopping_criteria": criteria}
 
     def run(self, model: Any, **generate_kwargs: Any) -> Any:
-        """What ``model.generate`` returns."""
+        """The output of ``model.generate``."""
         return model.generate(**self.arguments(model, generate_kwargs))
 
     def read(

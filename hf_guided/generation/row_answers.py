@@ -22,7 +22,7 @@ from .templates import TemplateOptions
 
 @dataclass(frozen=True)
 class RowRequest:
-    """One row."""
+    """A row of a batch: its prompt, and what constrains its answer."""
 
     prompt: Any  # a text, or a chat
     constraint: Constraint | None  # this row's; None is free
@@ -31,7 +31,7 @@ class RowRequest:
 
 @dataclass(frozen=True)
 class RowSettings:
-    """How rows are answered."""
+    """Settings of a batch, the same for all of its rows."""
 
     batch_size: int = 8  # rows per ``generate`` call
     max_new_tokens: int = DEFAULT_MAX_NEW_TOKENS  # the limit of each answer
