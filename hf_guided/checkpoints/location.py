@@ -1,7 +1,7 @@
 """Where a model's files are: a folder, this package, or a repository of the Hub at one commit.
 
-A Hub id is resolved to a commit before anything is loaded: files come from the same commit, and files in the local
-cache is loaded without the network. Where the Hub cannot be reached, the cached snapshot is loaded as a folder.
+A Hub id is resolved to a commit before anything is loaded: all files come from the same commit, and those in the local
+cache are loaded without the network. Where the Hub cannot be reached, the cached snapshot is loaded as a folder.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class RowAnswers:
         kwargs, describe = self._settings.chat_template_kwargs or {}, self._settings.describe
         if kwargs and isinstance(given.prompt, str):
             raise PromptError("chat_template_kwargs: expected a chat, got a text, which no template renders")
-        options = TemplateOptions(kwargs, given.documents, show_tools=True, describe=describe)
+        options = TemplateOptions(kwargs, given.documents, show_tools=True, describe=describe, thinks=False)
         [text_or_chat] = as_prompts([given.prompt])
         prompt = prepared(self._tokenizer, text_or_chat, given.constraint, options)
         tokens = encoded(self._guide.vocabulary, prompt, "")

@@ -36,7 +36,7 @@ class TemplateOptions:
     documents: Sequence[Mapping[str, Any]] | None  # the documents, for templates that show them
     show_tools: bool  # whether the tools of ``ToolCalls`` are shown
     describe: bool  # whether the format of the answer is described, see ``hg.describe``
-    thinks: bool = False  # whether the answer begins after thinking
+    thinks: bool  # whether the answer begins after thinking
 
     def __post_init__(self) -> None:
         if not isinstance(self.kwargs, Mapping):
@@ -58,7 +58,7 @@ def template_options(
     *,
     show_tools: bool,
     describe: bool,
-    thinks: bool = False,
+    thinks: bool,
 ) -> list[TemplateOptions]:
     """The options of each prompt's template; arguments and errors are those of ``hg.generate``, ``thinks`` apart."""
     _check_documents(documents)

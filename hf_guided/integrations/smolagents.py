@@ -101,7 +101,8 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
         ]
         tools = settings.pop("tools", None)
         arguments = {**self.apply_chat_template_kwargs, **of_template, **({"tools": tools} if tools else {})}
-        options = TemplateOptions(arguments, documents, show_tools=show_tools, describe=describe)
+        thinks = settings.get("reasoning") is not None
+        options = TemplateOptions(arguments, documents, show_tools=show_tools, describe=describe, thinks=thinks)
         prompt = prepared(self._templates, chat, constraint, options)
         if is_processor(self._templates):
             length = processed(self._templates, [prompt], [None], self.model)["input_ids"].shape[1]

@@ -123,20 +123,12 @@ class Vocabulary:
     @cached_property
     def text_words(self) -> NDArray[np.int32]:
         """(words,) int32, read-only: 1 where the token may be typed; stop tokens are 0."""
-        if self.marks is None:
-            return self.bitmask_of(np.flatnonzero([data is not None for data in self.token_bytes]))
-        plain, names = self.marks
-        row: NDArray[np.int32] = plain.text_words | self.bitmask_of(names)
-        row.flags.writeable = False
-        return row
+        return self.bitmask_of(np.flatnonzero([data is not None for data in self.token_bytes]))
 
     @cached_property
     def writable_bytes(self) -> frozenset[int]:
         """The bytes that a text token of just that byte exists for."""
-        if self.marks is None:
-            return frozenset(data[0] for data in self.token_bytes if data is not None and len(data) == 1)
-        plain, names = self.marks
-        return plain.writable_bytes.union(data[0] for data in names.values() if len(data) == 1)
+        return frozenset(data[0] for data in self.token_bytes if data is not None and len(data) == 1)
 
     def is_text(self, token_id: int) -> bool:
         """Whether the token may be typed inside text; False for any int outside the vocabulary."""
@@ -245,21 +237,11 @@ class Vocabulary:
             token_bytes[token_id] = data
         return replace(self, token_bytes=tuple(token_bytes), marks=(self, dict(names)))
 
-    def bare(self) -> Vocabulary:
-        """The same tokens, with only their names of the tokenizer and nothing that was computed: to be pickled."""
-        names = {token_id: self.token_text(token_id) for token_id, data in enumerate(self.token_bytes) if data is None}
-        return replace(self, tokenizer=_Names(names), marks=None)
-
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
         # Of tokens with the same bytes the last stays: SentencePiece's byte tokens come before its pieces, and the
         # tokenizer writes "A" with the piece; added tokens come last, and win when the tokenizer encodes.
-        if self.marks is None:
-            return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
-        plain, names = self.marks
-        return plain._ids_by_bytes | {
-            data: token_id for token_id, data in sorted(names.items()) if plain._ids_by_bytes.get(data, -1) < token_id
-        }
+        return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
 
     @cached_property
     def _longest(self) -> int:
@@ -285,16 +267,6 @@ class Vocabulary:
             path.append(ids[data[start : start + steps[start]]])
             start += steps[start]
         return path
-
-
-class _Names:
-    """Stand-in for a tokenizer: the names of tokens that are not text."""
-
-    def __init__(self, names: Mapping[int, str]) -> None:
-        self._names = names
-
-    def convert_ids_to_tokens(self, token_id: int) -> str | None:
-        return self._names.get(token_id)
 
 
 @lru_cache(maxsize=1)

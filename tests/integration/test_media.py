@@ -359,7 +359,9 @@ def test_a_prompt_with_an_image_is_the_same_in_every_process(llava: Any) -> None
     def fingerprint(image: Any) -> Any:
         chat = [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "?"}]}]
         model, processor = llava
-        prompt = prepared(processor, chat, None, TemplateOptions({}, None, show_tools=True, describe=False))
+        prompt = prepared(
+            processor, chat, None, TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
+        )
         vocabulary = hg.Guide(processor, model).vocabulary
         return PromptInputs(model, vocabulary, processor, [prompt], [None], 0, {}).fingerprint(0)
 

@@ -117,6 +117,15 @@ def test_what_cannot_be_promised(hot):
         list(hot.generate_stream(CHAT, response_format={"type": "regex", "regex": "[ab]{5000}"}))
 
 
+def test_thinking_that_the_template_begins_is_ended_only_without_reasoning(folder):
+    model = make(GuidedTransformersModel, folder, max_new_tokens=150, do_sample=False)
+    model._templates.chat_template = TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}{# </think> #}"
+    plain = len(model.tokenizer(EXAMPLE.prompt + "<think>", add_special_tokens=False).input_ids)
+    ended = len(model.tokenizer(EXAMPLE.prompt + "<think></think>", add_special_tokens=False).input_ids)
+    for more, length in ({}, ended), ({"reasoning": hg.Reasoning("<think>", "</think>", max_tokens=8)}, plain):
+        assert model.generate(CHAT, response_format=FORMAT, **more).token_usage.input_tokens == length
+
+
 def test_an_agent_that_wants_structured_answers(folder):
     prompt = "no more than it needs"
     model = make(GuidedTransformersModel, folder, max_new_tokens=120, do_sample=False)

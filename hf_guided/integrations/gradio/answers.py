@@ -95,7 +95,7 @@ class Answers:
         constraint = form.constraint(self._types, self._limits)
         chat = bool(getattr(self._tokenizer, "chat_template", None))
         text_or_chat = [{"role": "user", "content": form.prompt}] if chat else form.prompt
-        options = TemplateOptions({}, None, show_tools=True, describe=form.describe is True)
+        options = TemplateOptions({}, None, show_tools=True, describe=form.describe is True, thinks=False)
         prompt = prepared(self._tokenizer, text_or_chat, constraint, options)
         tokens = encoded(self._guide.vocabulary, prompt, "")
         most = int(form.max_new_tokens)
