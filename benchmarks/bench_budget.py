@@ -37,7 +37,7 @@ from benchmarks.common import (
 from benchmarks.libraries import LIBRARIES, Constraint, Constraints, HFGuided, Library
 from benchmarks.modes import EOS, finished_text, problem, tiny_llama
 from benchmarks.processes import quiet
-from hf_guided.backends.network import FrameEngine
+from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.errors import HFGuidedError
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import demo, tekken

@@ -26,7 +26,7 @@ from benchmarks.common import finish, markdown_table, parser, table_of
 from benchmarks.soak_cases import verdict
 from benchmarks.soak_process import COMPILED_NAME, ProcessState, measure
 from benchmarks.soak_ways import WAYS, Ways, ways
-from hf_guided.backends import network
+from hf_guided.backends import frame_engine
 
 MOST_GROWTH = 1.02  # of memory, from the first round to the second
 LISTED = 20  # failures that are printed
@@ -154,7 +154,7 @@ def main() -> int:
     made.add_argument("--seed", type=int, default=0)
     arguments = made.parse_args()
     logging.set_verbosity_error()  # transformers' server prints a line for each request
-    network._MASK_BYTES = MASK_BYTES  # the same code at a bound that this small vocabulary reaches
+    frame_engine.MASK_BYTES = MASK_BYTES  # the same code at a bound that this small vocabulary reaches
     rounds: list[Round] = []
     states: list[ProcessState] = []
     seconds: list[float] = []

@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks.processes import resident_bytes
 from hf_guided.automaton.lru_bytes import ByteCache
-from hf_guided.backends.network import MASK_BYTES, FrameMasks
+from hf_guided.backends import frame_engine
 
 COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
 COMPILED_NAME = "bytes of compiled constraints"
@@ -66,7 +66,9 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
 
 def caches() -> list[CacheState]:
     """All caches of hf_guided that live now, found through the garbage collector."""
-    objects: dict[type, list[Any]] = {kind: [] for kind in (ByteCache, FrameMasks, functools._lru_cache_wrapper)}
+    objects: dict[type, list[Any]] = {
+        kind: [] for kind in (ByteCache, frame_engine.FrameMasks, functools._lru_cache_wrapper)
+    }
     for thing in gc.get_objects():
         if type(thing) in objects:
             objects[type(thing)].append(thing)
@@ -80,9 +82,9 @@ def caches() -> list[CacheState]:
         stats = cache.stats()
         name = COMPILED_NAME if cache.max_bytes == COMPILED else "bytes"
         found.append((name, stats.nbytes, cache.max_bytes, stats.evictions > 0))
-    for masks in objects[FrameMasks]:
-        held, bound = masks.machine.kept_bytes, MASK_BYTES + _ONE_MASK  # the next one drops them all
-        found.append(("bytes of masks", held, bound, held >= MASK_BYTES))
+    for masks in objects[frame_engine.FrameMasks]:
+        held, bound = masks.machine.kept_bytes, frame_engine.MASK_BYTES + _ONE_MASK  # the next one drops them all
+        found.append(("bytes of masks", held, bound, held >= frame_engine.MASK_BYTES))
     return sorted(_together(found), key=lambda state: (state.name, state.bound or 0))
 
 

@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from .backends.base import CompiledConstraint
 from .backends.compile import Compiler, CompilerStats
-from .backends.registry import grammar_text, not_shared
+from .backends.refusals import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments, with_fields
 from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check
 from .constraints.chat_families import answer_header, family_of, thinking_markers

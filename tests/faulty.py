@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint, Engine
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Constraint
 from hf_guided.errors import HFGuidedError, Loss, UnsupportedTokenizer
 

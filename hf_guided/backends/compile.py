@@ -43,7 +43,8 @@ from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget
 from .cache import REPLAYED, Outcomes
-from .registry import AUTO, EngineSet, chosen, reason, refusal
+from .refusals import reason, refusal
+from .registry import AUTO, EngineSet, chosen
 
 if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.json_style import Spelling
 from hf_guided.schema import scalars
 from tests import toy

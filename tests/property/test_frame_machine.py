@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from hf_guided.automaton import component_walk, frame_machine
 from hf_guided.automaton.core import CORE
 from hf_guided.backends.base import CompiledConstraint
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import BackendError, CompileLimitExceeded
 from hf_guided.schema import scalars

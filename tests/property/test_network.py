@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.frame_engine import FrameEngine
 from hf_guided.backends.matcher import Matcher
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema, StructuralTag
 from hf_guided.errors import CompileLimitExceeded, ConstraintError, InvalidConstraint, UnsupportedConstraint
 from hf_guided.vocabulary.tokens import Vocabulary

@@ -14,7 +14,8 @@ from hf_guided.automaton.component_tables import ComponentTables
 from hf_guided.automaton.limits import WorkMeter
 from hf_guided.automaton.rtn import Rtn, build_rtn
 from hf_guided.automaton.token_trie import token_trie
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.network_of_schema import NetworkPlan, reachable_network
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, ConstraintError

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hf_guided.automaton import component_walk, frame_machine
-from hf_guided.backends.network import FrameEngine, NetworkBackend
+from hf_guided.backends.frame_engine import FrameEngine
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import HFGuidedError
 from hf_guided.session.mask_table import MaskTables
