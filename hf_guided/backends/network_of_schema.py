@@ -23,7 +23,7 @@ from ..automaton.values import ValueSearch
 from ..automaton.writable_texts import NothingWritable, WritableTexts, writable_components
 from ..constraints.structural_tag_checks import inside_tag
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
-from ..grammars.components import Rule as GrammarRule
+from ..grammars.rule_pieces import Rule as GrammarRule
 from ..regex import ANYTHING, characters
 from ..schema.content_automata import ContentAutomaton, DifferentItems, is_endless
 from ..schema.grammar import Content

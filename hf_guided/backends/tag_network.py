@@ -20,9 +20,10 @@ from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.tool_xml import STYLES
 from ..constraints.values import DEFAULT_ROOT, JsonSchema
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..grammars.components import Rule, RuleComponents
+from ..grammars.components import RuleComponents
 from ..grammars.gbnf import Gbnf
 from ..grammars.pieces import Call, Piece, PieceWriter, any_of, joined, language, parts_in, times
+from ..grammars.rule_pieces import Rule
 from ..options import NETWORK
 from ..regex import (
     ALL,

@@ -1,9 +1,9 @@
-"""The rules of a context-free grammar, in either syntax, and whether each has a text."""
+"""The rules of a context-free grammar, in either syntax: whether each has a text, and which lead to each other."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint, shown
@@ -214,3 +214,38 @@ def writes(expression: Expression, known: set[str]) -> bool:
     if isinstance(expression, Repeat):
         return expression.high != 0 and writes(expression.body, known)
     return any(writes(part, known) for part in expression.parts)
+
+
+def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The strongly connected groups of a graph, each after those that it leads to: Tarjan's algorithm."""
+    groups: list[list[str]] = []
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    waiting: dict[str, None] = {}
+    todo: list[tuple[str, Iterator[str]]] = []
+    for root in graph:
+        if root in low:
+            continue
+        todo.append((root, iter(graph[root])))
+        low[root] = order[root] = len(low)
+        waiting[root] = None
+        while todo:
+            name, following = todo[-1]
+            for other in following:
+                if other in graph and other not in low:
+                    low[other] = order[other] = len(low)
+                    waiting[other] = None
+                    todo.append((other, iter(graph[other])))
+                    break
+                if other in waiting:
+                    low[name] = min(low[name], low[other])
+            else:
+                todo.pop()
+                if todo:
+                    low[todo[-1][0]] = min(low[todo[-1][0]], low[name])
+                if low[name] == order[name]:
+                    group: list[str] = []
+                    while not group or group[-1] != name:
+                        group.append(waiting.popitem()[0])
+                    groups.append(group[::-1])
+    return groups
