@@ -62,7 +62,7 @@ REASONS = {
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4000, "adapters of five engines; schemas and tags become networks here"),
     "schema": Reason(6150, "each keyword is exact in the network, and in the grammar for engines by name"),
-    "grammars": Reason(1550, "left recursion is removed, and rules become loops, without copies"),
+    "grammars": Reason(1600, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5800, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(6250, "tool notations, chat families, and Pydantic's types, which are exact"),
     "regex": Reason(1950, "dialects, assertions and Unicode classes are passes of their own"),
