@@ -1,6 +1,7 @@
 """The compiled loops: installing hf-guided compiles the files of the folder c into one library, which this file loads.
 
-The signatures of its functions are read from the same files, so those of Python and of C cannot differ.
+The signatures of its functions, and the fields of its structs, are read from the same files, so those of Python and of
+C cannot differ.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ def record(*fields: int | None) -> tuple[Array[int], int]:
     """
     numbers = Array("q", [field or 0 for field in fields])
     return numbers, numbers.buffer_info()[0]
+
+
+def places(struct: str) -> dict[str, int]:
+    """The places of the fields of a struct in its ``record``, by their names."""
+    uncommented = re.sub(r"/\*.*?\*/", "", _SOURCE, flags=re.DOTALL)
+    fields = re.findall(rf"typedef struct {{([^{{}}]*)}} {struct};", uncommented)[0]
+    return {name: place for place, name in enumerate(re.findall(r"(\w+)\s*[,;]", fields))}
 
 
 def address(array: Any) -> int:

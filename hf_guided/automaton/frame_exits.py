@@ -11,20 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .after_fork import Shared
-from .core import CORE, address, record
+from .core import CORE, address, places, record
 from .lru_bytes import ByteCache
 from .registers import ItemRule, LengthRule, NameRule, Rule
 from .rtn import Component
 from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
-IS_OWNER, COMPARED = 18, 28  # places of fields in ``Component`` of frames.h
+OBJECT, ARRAY = 1, 2  # likewise
 READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
 ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
 """All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
-_EXITS = 16  # the index of ``exits`` in ``Component`` of frames.h
-_LATER = 13  # fields of ``Component`` that are set later: of exits, and of names
+_COMPONENT = places("Component")
 _ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits
 
 
@@ -58,6 +57,11 @@ class Described(NamedTuple):
     held: tuple[Any, ...]  # the owners of the arrays, which live as long
     nbytes: int
 
+    def set(self, **fields: int) -> None:
+        """Write fields of ``Component`` of frames.h."""
+        for name, value in fields.items():
+            self.held[0][_COMPONENT[name]] = value
+
 
 def describe(
     component: Component,
@@ -87,10 +91,12 @@ def describe(
     if isinstance(rule, ItemRule):
         counted[4:] = rule.low, -1
     dfa = component.dfa
-    fields = *addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted, *[0] * _LATER
+    fields = [*addresses, 0, dfa.table.shape[1], dfa.states, dfa.start, *counted]
+    fields += [0] * (len(_COMPONENT) - len(fields))
     struct, place = record(*fields, *component.callees)
-    struct[len(addresses)] = place + len(fields) * struct.itemsize
-    return Described(place, (struct, known, arrays, ends), known.nbytes)
+    described = Described(place, (struct, known, arrays, ends), known.nbytes)
+    described.set(callees=place + len(fields) * struct.itemsize)
+    return described
 
 
 class Alone(NamedTuple):
@@ -184,8 +190,8 @@ class Exits:
 
     def described(self, described: Described, rows: NDArray[np.int32] | None = None) -> Described:
         """The component with these ways, or with others (4, states) that are as long at most."""
-        rows, struct = self.rows if rows is None else rows, described.held[0]
-        struct[_EXITS], struct[_EXITS + 1] = rows.ctypes.data, self.most_size
+        rows = self.rows if rows is None else rows
+        described.set(exits=rows.ctypes.data, most_size=self.most_size)
         return described._replace(held=(*described.held, rows), nbytes=described.nbytes + rows.nbytes)
 
     @cached_property

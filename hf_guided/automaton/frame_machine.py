@@ -24,7 +24,7 @@ from .after_fork import renew_in_child
 from .component_tables import ComponentTables
 from .component_walk import NO_NODES, Words, scratch_of_thread
 from .core import CORE, QUICK, Core, address, record
-from .frame_exits import COMPARED, IS_OWNER, UNREACHABLE, Alone, Described, Exits, Sizes, describe
+from .frame_exits import ARRAY, UNREACHABLE, Alone, Described, Exits, Sizes, describe
 from .limits import no_memory
 from .lru_bytes import Growth
 from .network import MAX_FRAMES, Network
@@ -45,7 +45,7 @@ FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found 
 # As in frames.h.
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4
 _NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT, _DOUBTFUL, _FAILED = -6, -7, -8, -9, -10, -11
-_NEW, _KEY, _ARRAY = 2, 1 << 30, 2
+_NEW, _KEY = 2, 1 << 30
 _UNKNOWN = b"\xff"  # the key of an item whose text is not at hand; no key is this
 
 
@@ -424,9 +424,7 @@ class FrameMachine:
         if isinstance(rule, NameRule):
             described = self._names_of(number, rule).described(described)
         elif isinstance(rule, ItemRule):
-            struct = described.held[0]
-            struct[IS_OWNER] = _ARRAY
-            struct[COMPARED] = rule.ordered + 2 * rule.one_spelling
+            described.set(is_owner=ARRAY, compared=rule.ordered + 2 * rule.one_spelling)
         if number not in self._built:
             described = described._replace(nbytes=described.nbytes + component.nbytes)
         return described

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .byte_dfa import ByteDfa
-from .frame_exits import IS_OWNER, UNREACHABLE, Described, Exits
+from .frame_exits import OBJECT, UNREACHABLE, Described, Exits
 from .network import Network
 from .registers import NameRule
 from .rtn import Component, Mark
@@ -46,9 +46,8 @@ class Names(NamedTuple):
         """The component with these names."""
         text, ends = np.frombuffer(b"".join(self.texts) + b"\0", np.uint8), np.cumsum([0, *map(len, self.texts)])[1:]
         ends = np.array([*ends, 0], np.int64)  # an address needs one
-        described.held[0][IS_OWNER : IS_OWNER + 6] = type(described.held[0])(
-            "q", [1, text.ctypes.data, ends.ctypes.data, len(self.texts), self.required, self.most]
-        )
+        described.set(is_owner=OBJECT, names=text.ctypes.data, name_ends=ends.ctypes.data)
+        described.set(name_count=len(self.texts), required=self.required, most_names=self.most)
         return described._replace(held=(*described.held, text, ends), nbytes=described.nbytes + 2 * text.nbytes)
 
 
@@ -116,12 +115,9 @@ class ObjectExits(NamedTuple):
     def described(self, described: Described) -> Described:
         """The component with these ways."""
         described = self.names.described(described)
-        struct = described.held[0]
-        struct[IS_OWNER - 2] = self.rows.ctypes.data
-        struct[IS_OWNER - 1] = self.most_size
+        described.set(exits=self.rows.ctypes.data, most_size=self.most_size)
         if self.names.any_order:  # else the automaton knows what may come next
-            struct[IS_OWNER + 6] = self.legs.ctypes.data
-            struct[IS_OWNER + 7] = self.to_begin.rows.ctypes.data
+            described.set(legs=self.legs.ctypes.data, to_begin=self.to_begin.rows.ctypes.data)
         return described._replace(held=(*described.held, self), nbytes=described.nbytes + 2 * self.to_end.rows.nbytes)
 
 
