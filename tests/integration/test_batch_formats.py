@@ -218,6 +218,15 @@ def test_csv_is_read_as_python_reads_it(tmp_path: Path) -> None:
     assert rows == [dict(zip(header, values, strict=True)) for values in expected]
 
 
+def test_csv_keeps_every_character(tmp_path: Path) -> None:
+    texts = ["a\tb,c", "\r", "a\rb", "a\r\nb\n", ' "', "'", "\u2028", ""]
+    source, target = tmp_path / "rows.jsonl", tmp_path / "out.csv"
+    source.write_text("".join(json.dumps({"prompt": "x", "id": text}) + "\n" for text in texts))
+    assert cli.main(arguments(source, target)) == 0
+    with target.open(newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == texts
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

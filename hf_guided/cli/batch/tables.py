@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ...constraints.json_text import is_json
 from ...errors import UsageError
@@ -155,7 +155,7 @@ def write_lines(
     header = ("row", *columns, *own)
     rows = enumerate(table.rows(columns))
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(_Lines(file))
         if as_csv:
             writer.writerow(header)
         for answer in answers:
@@ -167,6 +167,16 @@ def write_lines(
             else:
                 file.write(as_line(line).decode())
     sync(path)
+
+
+class _Lines:
+    """Ends lines with a line feed alone, where csv does not: older ones quote only the characters that end a line."""
+
+    def __init__(self, file: TextIO):
+        self._file = file
+
+    def write(self, line: str) -> None:
+        self._file.write(line.removesuffix("\r\n") + "\n")
 
 
 def copied(fields: Row, columns: Sequence[str]) -> dict[str, Any]:
