@@ -47,25 +47,25 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(
-        2200, "the batch command keeps its promises: four formats, URLs, shards with locks, parts that continue"
+        2300, "the batch command keeps its promises: four formats, URLs, shards with locks, parts that continue"
     ),
-    "serve": Reason(5800, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
-    "integrations": Reason(2850, "nine frameworks; most of it is methods that these require"),
-    "checkpoints": Reason(600, "the loader, the location and the arguments of a checkpoint are files of their own"),
+    "serve": Reason(5900, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
+    "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
+    "checkpoints": Reason(700, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(
-        5300, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
+        5400, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),
     "hf": Reason(4400, "the fast loop and its block rule know many kinds of models, caches and drafts"),
-    "session": Reason(4150, "nearly half is contracts: of threads, streams, and who owns a row when"),
+    "session": Reason(4200, "nearly half is contracts: of threads, streams, and who owns a row when"),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
-    "backends": Reason(4000, "adapters of five engines; schemas and tags become networks here"),
-    "schema": Reason(6150, "each keyword is exact in the network, and in the grammar for engines by name"),
-    "grammars": Reason(1600, "left recursion is removed, and rules become loops, without copies"),
-    "automaton": Reason(5800, "networks, their exits, and one face for each compiled loop"),
-    "constraints": Reason(6250, "tool notations, chat families, and Pydantic's types, which are exact"),
-    "regex": Reason(1950, "dialects, assertions and Unicode classes are passes of their own"),
+    "backends": Reason(4100, "adapters of five engines; schemas and tags become networks here"),
+    "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),
+    "grammars": Reason(1700, "left recursion is removed, and rules become loops, without copies"),
+    "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
+    "constraints": Reason(6300, "tool notations, chat families, and Pydantic's types, which are exact"),
+    "regex": Reason(2000, "dialects, assertions and Unicode classes are passes of their own"),
 }
 
 

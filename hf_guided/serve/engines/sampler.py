@@ -79,6 +79,8 @@ def generation_config(model: Any, job: Job) -> GenerationConfig:
 def own_processors(job: Job, prompt_length: int) -> LogitsProcessorList:
     """The processors of a job that transformers does not have.
 
+    They run before the mask, so none may forbid tokens: those that it leaves could all be forbidden by the mask.
+
     Args:
         job: the job.
         prompt_length: tokens before the answer in the ids that the processors get.
