@@ -460,11 +460,6 @@ class Guide:
         """
         if self._not_continuous:
             raise UnsupportedModel(self._not_continuous)
-        if self.ranks is not None:
-            raise UnsupportedModel(
-                "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
-                "hg.generate, guide.decoder or guide.logits_processor"
-            )
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
         attach(manager, self.vocabulary, self._tables, self.session)

@@ -39,7 +39,7 @@ def check_continuous(
 
     Raises:
         InvalidArgument: arguments that the manager would ignore or does not know, or a manager that the model keeps.
-        UnsupportedModel: an encoder-decoder, or an adapter with virtual tokens.
+        UnsupportedModel: an encoder-decoder, a model in several processes, or an adapter with virtual tokens.
     """
     from ..hf.continuous_batching.compat import effective_config, kept_manager
 
@@ -55,8 +55,6 @@ def check_continuous(
         raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     if reason := continuous_batching_reason(model):
         raise UnsupportedModel(reason)
-    if model.config.is_encoder_decoder:
-        raise UnsupportedModel("continuous_batching: expected a decoder, got an encoder-decoder; leave it out")
     if not GenerationSettings(model, generate_kwargs).takes_decoder or generate_kwargs.get("logits_processor"):
         raise InvalidArgument(
             "continuous_batching: expected greedy decoding or sampling without beams, stop_strings, a streamer, an "

@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
 from ..errors import InvalidArgument, TokenizerError, UnsupportedModel, shown
+from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
 
 # What transformers calls a cache in its own models and outputs: "cache" from 5.24 on, "past_key_values" before.
@@ -230,9 +231,12 @@ def adds_virtual_tokens(wrapper: Any) -> bool:
 
 def continuous_batching_reason(model: Any) -> str:
     """Why continuous batching cannot run a model, of which it would drop a part in silence; empty if it can."""
-    if any(map(adds_virtual_tokens, layers(model))):
-        return (
-            "continuous batching would ignore the virtual tokens that an adapter of the model adds (prompt tuning, "
-            "prefix tuning); generate without it"
-        )
-    return ""
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        reason = "expected a decoder, got an encoder-decoder"
+    elif Ranks.of(model) is not None:
+        reason = "it cannot keep the processes of one model in step (tensor parallel)"
+    elif any(map(adds_virtual_tokens, layers(model))):
+        reason = "it would ignore the virtual tokens that an adapter of the model adds (prompt tuning, prefix tuning)"
+    else:
+        return ""
+    return f"continuous batching cannot run {type(model).__name__}: {reason}; generate without it"

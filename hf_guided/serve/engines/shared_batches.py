@@ -46,7 +46,7 @@ class SharedBatches(Engine):
     """
 
     def __init__(self, model: Any, guide: Guide):
-        if reason := _unsupported(model, guide):
+        if reason := continuous_batching_reason(model):
             raise UnsupportedModel(reason)
         super().__init__(model, "hf-guided-dispatcher")
         self._guide = guide
@@ -184,15 +184,6 @@ class SharedBatches(Engine):
             assert self._manager is not None
             with self._manager.paused():
                 yield
-
-
-def _unsupported(model: Any, guide: Guide) -> str:
-    """Why continuous batching cannot run a model; empty if it can."""
-    if model.config.is_encoder_decoder:
-        return "continuous batching: expected a decoder, got an encoder-decoder"
-    if guide.ranks is not None:
-        return "continuous batching cannot keep the processes of one model in step (tensor parallel)"
-    return continuous_batching_reason(model)
 
 
 def _died(reason: Any) -> GenerationError:
