@@ -101,7 +101,6 @@ def bars(rounds: list[Round], states: list[ProcessState], outputs: int) -> dict[
         f"at least {outputs} outputs": sum(done.judged for done in rounds) >= outputs,
         "0 wrong outputs": not any(done.failures for done in rounds),
         "memory within 2 %": second.rss <= MOST_GROWTH * first.rss,
-        "memory of worker processes within 2 %": second.workers_rss <= MOST_GROWTH * first.workers_rss,
         "threads constant": second.threads == first.threads,
         "descriptors constant": len(second.descriptors) == len(first.descriptors),
         "caches within their bounds": all(
@@ -120,7 +119,6 @@ def rows(rounds: list[Round], states: list[ProcessState], seconds: list[float]) 
             "outputs": done.judged,
             **{name.replace(" ", "_"): done.total(name) for name in VERDICTS},
             "rss_mb": f"{state.rss / 2**20:.1f}",
-            "workers_mb": f"{state.workers_rss / 2**20:.1f}",
             "threads": state.threads,
             "descriptors": len(state.descriptors),
             "caches": sum(cache.number for cache in state.caches),

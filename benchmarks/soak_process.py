@@ -14,11 +14,11 @@ from typing import Any
 
 import psutil
 
-from benchmarks.processes import resident_bytes
 from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.backends import frame_engine
+from hf_guided.backends.cache import CompiledCache
 
-COMPILED = 48 * 2**20  # bytes of each compile cache of the test: a few dozen cases
+COMPILED = 12 * 2**20  # bytes of each compile cache of the test: a hundred cases; one may come to hold 10 MiB
 COMPILED_NAME = "bytes of compiled constraints"
 _ONE_MASK = 2**16  # bytes at most, of half a million tokens
 QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
@@ -40,7 +40,6 @@ class ProcessState:
     """A snapshot of this process, taken when nothing runs."""
 
     rss: int  # bytes of resident memory
-    workers_rss: int  # bytes of the processes that this one has started
     threads: int  # threads of the operating system
     names: tuple[str, ...]  # names of Python's threads
     descriptors: tuple[str, ...]  # target of each open descriptor
@@ -56,7 +55,6 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
     process = psutil.Process()
     return ProcessState(
         rss=process.memory_info().rss,
-        workers_rss=sum(resident_bytes(child.pid) for child in process.children()),
         threads=process.num_threads(),
         names=tuple(sorted(thread.name for thread in threading.enumerate())),
         descriptors=tuple(_descriptors()),
@@ -67,7 +65,7 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
 def caches() -> list[CacheState]:
     """All caches of hf_guided that live now, found through the garbage collector."""
     objects: dict[type, list[Any]] = {
-        kind: [] for kind in (ByteCache, frame_engine.FrameMasks, functools._lru_cache_wrapper)
+        kind: [] for kind in (ByteCache, CompiledCache, frame_engine.FrameMasks, functools._lru_cache_wrapper)
     }
     for thing in gc.get_objects():
         if type(thing) in objects:
@@ -78,7 +76,7 @@ def caches() -> list[CacheState]:
             info = cache.cache_info()
             name = f"{cache.__module__.removeprefix('hf_guided.')}.{cache.__name__}"
             found.append((name, info.currsize, info.maxsize, info.currsize == info.maxsize))
-    for cache in objects[ByteCache]:
+    for cache in objects[ByteCache] + objects[CompiledCache]:
         stats = cache.stats()
         name = COMPILED_NAME if cache.max_bytes == COMPILED else "bytes"
         found.append((name, stats.nbytes, cache.max_bytes, stats.evictions > 0))
