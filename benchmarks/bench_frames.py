@@ -89,7 +89,7 @@ def of_a_token(run: Callable[[int], Any]) -> Calls:
 
 def tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, Calls]]:
     """For each way to generate."""
-    guide, constraint = hg.Guide(tokenizer, model), hg.Regex("[a-z ]{200}")
+    guide, constraint = hg.Guide(model, tokenizer), hg.Regex("[a-z ]{200}")
     inputs = tokenizer("Write: ", return_tensors="pt")
 
     def generate(count: int, **kwargs: Any) -> None:

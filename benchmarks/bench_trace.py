@@ -40,7 +40,7 @@ def model_of(name: str) -> tuple[Any, Any]:
 def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
     """A row of results."""
     model, tokenizer = model_of(name)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     guide.warm_up(LANGUAGE)
     prompt = torch.tensor([guide.vocabulary.encode_bytes(b"a story")])
     least = {False: float("inf"), True: float("inf")}

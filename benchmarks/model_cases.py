@@ -103,7 +103,7 @@ class Case:
     def guide(self) -> hg.Guide:
         """Compiles the constraints."""
         if self._guide is None:
-            self._guide = hg.Guide(self.tokenizer, self.model)
+            self._guide = hg.Guide(self.model, self.tokenizer)
         return self._guide
 
     def inputs(self, rows: Sequence[int]) -> dict[str, Tensor]:

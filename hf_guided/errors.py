@@ -202,7 +202,7 @@ class VocabularySizeError(TokenizerError):
         """The error for logits with another number of columns than the guide was built for."""
         return cls(
             f"the model's logits have {columns} columns, and the guide was built for {expected}; build it with this "
-            f"model, or with Guide(tokenizer, {columns})"
+            f"model, or with Guide({columns}, tokenizer)"
         )
 
 

@@ -1,4 +1,4 @@
-"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes decoders and processors."""
+"""A model's logits width and its tokenizer, bound once: compiles, caches, audits, and makes decoders and processors."""
 
 from __future__ import annotations
 
@@ -55,17 +55,18 @@ Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call
 
 
 class Guide:
-    """Guides generation for one tokenizer and one width of logits. Thread safe; meant to live as long as the model.
+    """Guides generation for one model, or width of logits, and its tokenizer. Thread safe; lives as long as the model.
 
     Args:
-        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
-            a processor, for its tokenizer.
         model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
             ``len(tokenizer)``. From a model, the stop tokens of its generation config are read too.
+        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
+            a processor, for its tokenizer.
         stop_token_ids: additional tokens that end a row; they have to be in the generation config too.
         options: workers, cache size and limits of the compiler.
 
     Raises:
+        TokenizerError: not a model and its tokenizer, in this order.
         UnsupportedTokenizer: a tokenizer whose tokens have no exact bytes (WordPiece).
         VocabularySizeError: the logits have no column for some of the tokenizer's own text tokens. Special and added
             tokens without a column are left out: the model cannot write them.
@@ -76,13 +77,13 @@ class Guide:
     @reading("Guide")
     def __init__(
         self,
-        tokenizer: Any,
         model: Any,
+        tokenizer: Any,
         *,
         stop_token_ids: Sequence[int] = (),
         options: CompilerOptions | None = None,
     ):
-        check_pair(model, tokenizer)
+        check_pair(model, tokenizer, "hg.Guide(model, tokenizer)")
         check("stop_token_ids", stop_token_ids, TOKEN_IDS)
         known = generation_eos_token_ids(model)
         unknown = sorted(set(stop_token_ids) - set(known))

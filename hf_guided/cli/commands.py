@@ -273,7 +273,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     tokenizer = source.load_tokenizer()
     width = max(tokenizer.get_vocab().values()) + 1  # ids may have gaps: more than there are tokens
-    audit = Guide(tokenizer, width).audit(constraint, arguments.backend)
+    audit = Guide(width, tokenizer).audit(constraint, arguments.backend)
     print(audit)
     return 0 if audit.ok else 1
 

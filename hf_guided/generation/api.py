@@ -92,7 +92,7 @@ def generate(model: Any, tokenizer: Any, prompts: Any, constraint: Any, **argume
             come interleaved. The model runs on another thread, which starts with the first ``next``. Leaving the loop,
             or ``close()``, ends generation at the next token, and waits until it has ended if called on the thread
             that iterates. Not with beams, ``retries`` or ``continuous_batching``.
-        guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
+        guide: a Guide for this model and tokenizer, if there is one already; otherwise one is made and kept.
         backend: "auto", or the name of a backend.
         prefix: beginning of the answer: it is appended to the prompt, and the result's text begins with it. One for
             all prompts, or one per prompt.

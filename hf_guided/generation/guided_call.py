@@ -33,14 +33,14 @@ _kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
 _kept_lock = Lock()
 
 
-def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
-    """The caller's own guide; or the cached one for a tokenizer and a model's width, stop tokens and processes.
+def guide_for(model: Any, tokenizer: Any, given: Guide | None = None) -> Guide:
+    """The caller's own guide; or the cached one for a model's width, stop tokens and processes, and a tokenizer.
 
     Raises:
         TokenizerError: no model, or no tokenizer.
         InvalidArgument: ``given`` is no Guide.
     """
-    check_pair(model, tokenizer)
+    check_pair(model, tokenizer, "hg.generate(model, tokenizer, prompts, constraint)")
     if given is not None:
         check("guide", given, Rule("an hg.Guide or None", lambda value: isinstance(value, Guide)))
         return given
@@ -58,7 +58,7 @@ def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
     )
     with _kept_lock:
         if key not in _kept:
-            _kept[key] = Guide(tokenizer, model)
+            _kept[key] = Guide(model, tokenizer)
         _kept.move_to_end(key)
         while len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)

@@ -145,7 +145,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         constraints = given if isinstance(given, list) else [given]
         compiled: Futures = {}
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
-        guide = guide_for(self.tokenizer, self.model)
+        guide = guide_for(self.model, self.tokenizer)
         # A bad constraint raises here, before any prompt is run.
         check_compiled(guide.requests(constraints, [None] * len(constraints), backend, futures=compiled))
         kwargs[_COMPILED] = compiled
@@ -252,7 +252,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         padding = self.tokenizer.pad_token_id
         return PromptInputs(
             self.model,
-            guide_for(self.tokenizer, self.model).vocabulary,
+            guide_for(self.model, self.tokenizer).vocabulary,
             self._templates,
             [row.prompt for row in rows if row.prompt is not None],
             [None] * len(rows),  # a chat that is continued holds its prefix
@@ -265,7 +265,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     ) -> dict[str, Any]:
         """The outputs of the text-generation pipeline for prompts that are tokens, with their results."""
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        guide = guide_for(self.tokenizer, self.model)
+        guide = guide_for(self.model, self.tokenizer)
         constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
         gate = guide.gate(options.reasoning)
         requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)

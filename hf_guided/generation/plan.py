@@ -99,7 +99,7 @@ def plan(
 
     The processes that hold a model together check that they have the same plan.
     """
-    guide = guide_for(tokenizer, model, options.guide)
+    guide = guide_for(model, tokenizer, options.guide)
     make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs, cancellation)
     ranks = Ranks.of(model)
     if ranks is None:

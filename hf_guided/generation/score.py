@@ -242,7 +242,7 @@ def score(
         prompts: a text, a chat, or a list of those; see ``hg.generate``.
         choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
             (both stand for the bare strings); or a list with one of these per prompt.
-        guide: a Guide for this tokenizer and model; None makes one and caches it.
+        guide: a Guide for this model and tokenizer; None makes one and caches it.
         backend: "auto", or the name of a backend.
         batch_size: prompts that run at a time, and token prefixes of them.
         max_prefixes: the maximum number of token prefixes to run for each prompt. The probability that they do not
@@ -268,7 +268,7 @@ def score(
         check("batch_size", batch_size, BATCH_SIZE)
         check("max_prefixes", max_prefixes, whole(1))
         check("describe", describe, FLAG)
-        guide = guide_for(tokenizer, model, guide)
+        guide = guide_for(model, tokenizer, guide)
         if guide.ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(

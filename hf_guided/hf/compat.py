@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
@@ -19,18 +19,21 @@ CACHE_NAME: str = ALL_CACHE_NAMES[0]
 RENAMED_CACHES = frozenset({"cache", "past_key_values", "cache_params"})
 
 
-def check_pair(model: Any, tokenizer: Any) -> None:
+def check_pair(model: Any, tokenizer: Any, call: str) -> None:
     """Refuse arguments that are not a model and a tokenizer, before either is used.
+
+    ``call`` is how the caller should be called, for the message.
 
     Raises:
         TokenizerError: they are swapped, or one is the name of a checkpoint.
     """
-    no_model, no_tokenizer = isinstance(model, PreTrainedTokenizerBase), isinstance(tokenizer, torch.nn.Module)
+    no_model = _is_tokenizer(model)
+    no_tokenizer = isinstance(tokenizer, (torch.nn.Module, PreTrainedConfig, int))
     if no_model or no_tokenizer:
         step = "swap the two" if no_model and no_tokenizer else f"pass the {'model' if no_model else 'tokenizer'} too"
         raise TokenizerError(
             f"expected a model and its tokenizer, got {type(model).__name__} as the model and "
-            f"{type(tokenizer).__name__} as the tokenizer; {step}"
+            f"{type(tokenizer).__name__} as the tokenizer; {step}: {call}"
         )
     for kind, value, loader in (("model", model, "AutoModelForCausalLM"), ("tokenizer", tokenizer, "AutoTokenizer")):
         if isinstance(value, str):
@@ -38,12 +41,17 @@ def check_pair(model: Any, tokenizer: Any) -> None:
                 f"expected a {kind}, got the string {shown(value)}; load it first: "
                 f"{loader}.from_pretrained({shown(value)})"
             )
-    inner = tokenizer_of(tokenizer)
-    if not hasattr(inner, "__len__") or not hasattr(inner, "eos_token_id"):
+    if not _is_tokenizer(tokenizer):
         raise TokenizerError(
             f"expected a tokenizer or a processor of transformers, got {type(tokenizer).__name__}; load it: "
             "AutoTokenizer.from_pretrained(...)"
         )
+
+
+def _is_tokenizer(value: Any) -> bool:
+    """Whether it is a tokenizer or a processor; a model may hold its tokenizer."""
+    inner = tokenizer_of(value)
+    return not isinstance(value, torch.nn.Module) and hasattr(inner, "__len__") and hasattr(inner, "eos_token_id")
 
 
 def check_generates(model: Any) -> None:

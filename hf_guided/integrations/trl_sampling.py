@@ -93,7 +93,7 @@ class GuidedSampler:
                 "in parts; train with plain data parallelism (torchrun, accelerate launch), or with a PEFT adapter"
             )
         self._trainer, self._settings = trainer, settings
-        self._guide = guide_for(trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model))
+        self._guide = guide_for(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
         self._kwargs = {name: value for name, value in trainer.generation_kwargs.items() if value is not None}
         if self._kwargs.get("num_return_sequences", 1) != 1:
             raise InvalidArgument(

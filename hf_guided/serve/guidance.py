@@ -54,7 +54,7 @@ class Guidance:
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
-        self.guide = Guide(served.templates, served.model, options=compiler)
+        self.guide = Guide(served.model, served.templates, options=compiler)
         self._model = served.model
         self._strict_budget = options.strict_budget
         self._may_think = options.reasoning != "off"

@@ -362,7 +362,7 @@ def test_the_channels_of_a_free_answer(thought: str, size: int) -> None:
     name = "openai-gpt-oss-120b"
     if name not in NAMES:
         pytest.skip(f"no {name} in {FOLDER}")
-    guide = hg.Guide(tokenizer_of(name), model_of(name))
+    guide = hg.Guide(model_of(name), tokenizer_of(name))
     gate = guide.answer_gate(guide.gate(hg.Reasoning()), None)
     header = guide.answer_header
     assert header == "<|channel|>final<|message|>"

@@ -36,7 +36,7 @@ def family(name: str) -> tuple[Any, hg.Guide]:
     """A float64 model and its guide."""
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 def token_ids_of(tokenizer: Any, text: str) -> list[int]:
@@ -314,7 +314,7 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = family("llama")
-    guide = hg.Guide(vocabularies.tiny_byte_level(), model)
+    guide = hg.Guide(model, vocabularies.tiny_byte_level())
     monkeypatch.setattr(guide, "ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="score"):
         hg.score(model, guide.tokenizer, "The", OPTIONS, guide=guide)

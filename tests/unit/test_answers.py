@@ -35,7 +35,7 @@ XML = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n<
 @pytest.fixture(scope="module")
 def guide() -> hg.Guide:
     model, tokenizer = demo.load()
-    return hg.Guide(tokenizer, model)
+    return hg.Guide(model, tokenizer)
 
 
 def random_steps(vocabulary: Vocabulary, text: str, chance: random.Random) -> list[list[int]]:

@@ -76,7 +76,7 @@ def test_unknown_argument_is_refused_before_anything_runs(
     model_and_tokenizer: tuple[Any, Any], name: str, value: Any, meant: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = model_and_tokenizer
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     monkeypatch.setattr(guide, "compile", lambda *_, **__: pytest.fail("a constraint was compiled"))
     monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
     for arguments in ({}, {"stream": True}, {"continuous_batching": True}):
@@ -267,7 +267,7 @@ def test_advice_names_the_arguments_of_each_call(model_and_tokenizer: tuple[Any,
     from transformers import pipeline
 
     hg.register()
-    guide = hg.Guide(model_and_tokenizer[1], model_and_tokenizer[0])
+    guide = hg.Guide(*model_and_tokenizer)
     guided = pipeline("guided-generation", model=model_and_tokenizer[0], tokenizer=model_and_tokenizer[1])
     cases: list[tuple[Any, str, str]] = [
         (lambda **k: guided("x", response_format=["yes"], **k), "enable_thinking", "chat_template_kwargs={"),
