@@ -53,7 +53,7 @@ REASONS = {
     "integrations": Reason(2850, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(600, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(
-        5300, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
+        5400, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),
@@ -65,7 +65,7 @@ REASONS = {
     "grammars": Reason(1550, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5800, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(6250, "tool notations, chat families, and Pydantic's types, which are exact"),
-    "regex": Reason(1950, "dialects, assertions and Unicode classes are passes of their own"),
+    "regex": Reason(2000, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
 }
 
 

@@ -58,28 +58,29 @@ class ChoiceScores:
     """The options of one prompt and the probability of each.
 
     Args:
-        options: the score of each option, in the caller's order.
+        options: the score of each option, in the caller's order. An option is a text, or the member of an Enum where
+            the choices are members.
         unresolved: probability of the token prefixes that were not expanded, because ``max_prefixes`` was reached; 0.0
             if the search was complete.
         num_prefixes: number of expanded token prefixes.
     """
 
-    options: Mapping[str, OptionScore]
+    options: Mapping[Any, OptionScore]
     unresolved: float
     num_prefixes: int
 
     @property
-    def best(self) -> str:
+    def best(self) -> Any:
         """The most probable option; among equals the first."""
         return max(self.options, key=lambda option: self.options[option].probability)
 
     @property
-    def probabilities(self) -> dict[str, float]:
+    def probabilities(self) -> dict[Any, float]:
         """The probability of each option; they sum to 1."""
         return {option: score.probability for option, score in self.options.items()}
 
     @property
-    def logprobs(self) -> dict[str, float]:
+    def logprobs(self) -> dict[Any, float]:
         """The model's own log probability of each option's usual tokenization."""
         return {option: score.logprob for option, score in self.options.items()}
 
@@ -210,7 +211,7 @@ class OptionSearch:
 
 # Sampling of one row, without warpers, whatever the model's own generation config has.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
-_SCALARS = (str, int, float, type(None))  # a list of these is the options of all prompts
+_SCALARS = (str, int, float, type(None), enum.Enum)  # a list of these is the options of all prompts
 _NAMED = 8  # options in a message
 
 
@@ -241,7 +242,7 @@ def score(
         tokenizer: its tokenizer; or its processor, if chats contain images, video or audio.
         prompts: a text, a chat, or a list of those; see ``hg.generate``.
         choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
-            (both stand for the bare strings); or a list with one of these per prompt.
+            (the bare strings are scored); or a list with one of these per prompt.
         guide: a Guide for this model and tokenizer; None makes one and caches it.
         backend: "auto", or the name of a backend.
         batch_size: prompts that run at a time, and token prefixes of them.
@@ -301,7 +302,7 @@ def _choice(value: Any) -> Choice:
     if isinstance(constraint, JsonSchema) and isinstance(constraint.schema, dict):
         values = constraint.schema.get("enum")
     elif isinstance(value, enum.EnumMeta):
-        values = [member.value for member in value]  # type: ignore[var-annotated]
+        values = [*value]
     elif get_origin(value) is Literal:
         values = list(get_args(value))
     if not isinstance(values, (list, tuple)):
@@ -309,8 +310,9 @@ def _choice(value: Any) -> Choice:
             f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {shown(value)} of "
             f"type {type(value).__name__}; use hg.generate for other values"
         )
-    if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in values):
-        texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in values]
+    plain = [item.value if isinstance(item, enum.Enum) else item for item in values]
+    if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in plain):
+        texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in plain]
         raise InvalidConstraint(
             f"choices: expected the options as strings, got {shown(value)}; hg.score compares texts: pass "
             f"{texts if len(texts) <= _NAMED else [*texts[:_NAMED], '...']}, or use hg.generate for JSON values"
@@ -336,7 +338,7 @@ class _Scorer:
         forced = ForcedText(vocabulary, plan.guide.continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
         self._searches = [
             OptionSearch(
-                [option.encode() for option in _options(plan, i)],
+                [option.encode() for option in _choice_of(plan, i).options],
                 row,
                 before,
                 forced=forced,
@@ -359,7 +361,9 @@ class _Scorer:
         results = []
         for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True):
             low, middle, high = search.bounds()
-            scores = dict(zip(_options(self._plan, i), map(OptionScore, middle, low, high, logprobs), strict=True))
+            scores = dict(
+                zip(_choice_of(self._plan, i).values, map(OptionScore, middle, low, high, logprobs), strict=True)
+            )
             results.append(ChoiceScores(scores, search.unresolved, search.num_prefixes))
         return results
 
@@ -377,7 +381,7 @@ class _Scorer:
         rows: list[int] = []
         tokens: list[list[int]] = []
         for number, (i, before) in enumerate(zip(self._indices, self._logits.before, strict=True)):
-            for option in _options(self._plan, i):
+            for option in _choice_of(self._plan, i).options:
                 rows.append(number)
                 tokens.append(self._plan.guide.continuation(before, option.encode()) if option else [])
         logprobs: list[list[float]] = [[] for _ in self._indices]
@@ -393,7 +397,7 @@ class _Scorer:
         return logprobs
 
 
-def _options(plan: Plan, index: int) -> Sequence[str]:
+def _choice_of(plan: Plan, index: int) -> Choice:
     choice = plan.constraints[index]
     assert isinstance(choice, Choice)
-    return choice.options
+    return choice

@@ -237,7 +237,24 @@ class Colour(enum.Enum):
     GREEN = "green"
 
 
-@pytest.mark.parametrize("choices", [Colour, Literal["red", "green"], ("red", "green"), {"choice": ["red", "green"]}])
+class TextColour(str, enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+@pytest.mark.parametrize("colour", [Colour, TextColour])
+def test_scores_of_an_enum_have_its_members(colour: Any) -> None:
+    (expected,) = scored("The", ["red", "green"])
+    for choices in (colour, [*colour], hg.Choice(colour), [colour], [hg.Choice([*colour])], Literal[tuple(colour)]):
+        (result,) = scored("The", choices)
+        assert [*result.options] == [*result.probabilities] == [*result.logprobs] == [*colour]
+        assert all(type(option) is colour for option in (*result.options, result.best))
+        for member, option in zip(colour, expected.options.values(), strict=True):
+            assert result.options[member] == option
+        assert result.best.value == expected.best
+
+
+@pytest.mark.parametrize("choices", [Literal["red", "green"], ("red", "green"), {"choice": ["red", "green"]}])
 def test_other_forms_of_the_same_options(choices: Any) -> None:
     (expected,) = scored("The", ["red", "green"])
     (result,) = scored("The", choices)
