@@ -14,8 +14,8 @@ from typing_extensions import Unpack
 from .backends.base import CompiledConstraint
 from .backends.compile import Compiler, CompilerStats
 from .backends.registry import grammar_text, not_shared
-from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments, with_fields
-from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check
+from .constraints.argument_advice import DECODER, GUIDE, PROCESSOR, explains_its_arguments, of_guide, with_fields
+from .constraints.argument_checks import SHARED_BACKEND, TOKEN_IDS, check
 from .constraints.chat_families import answer_header, family_of, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.tool_calls import ToolCalls
@@ -51,6 +51,7 @@ from .vocabulary.processors import tokenizer_of
 from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
+_LONGEST_PROMPT = 4096  # tokens that are looked through for the beginning of an answer
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
 
@@ -74,6 +75,7 @@ class Guide:
             generation config.
     """
 
+    @explains_its_arguments(GUIDE)
     @reading("Guide")
     def __init__(
         self,
@@ -111,6 +113,7 @@ class Guide:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
 
+    @explains_its_arguments(of_guide("audit"))
     @reading("Guide.audit")
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
         """Report which parts of a constraint are enforced, by which backend and why, and which parts would be lost.
@@ -124,6 +127,7 @@ class Guide:
         """
         return self._compiler.audit(self._required(constraint), backend)
 
+    @explains_its_arguments(of_guide("submit"))
     @reading("Guide.submit")
     def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
@@ -133,6 +137,7 @@ class Guide:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
         return self._compiler.knows(self._required(constraint), backend)
 
+    @explains_its_arguments(of_guide("compile"))
     @reading("Guide.compile")
     def compile(self, constraint: Any, backend: str = "auto") -> CompiledConstraint:
         """Compile a constraint, or take it from the cache.
@@ -149,6 +154,7 @@ class Guide:
         """
         return self._compiler.compile(self._required(constraint), backend)
 
+    @explains_its_arguments(of_guide("warm_up"))
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
         """Compile in advance, so that the first request does not wait; raises as ``compile``.
@@ -163,6 +169,7 @@ class Guide:
         for compiling in [self.submit(item, backend) for item in items if item is not None]:
             compiling.result()
 
+    @explains_its_arguments(of_guide("to_vllm"))
     @reading("Guide.to_vllm")
     def to_vllm(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
         """A constraint as arguments of vLLM's ``StructuredOutputsParams``, or as ``structured_outputs`` of a request.
@@ -185,6 +192,7 @@ class Guide:
         """
         return {"grammar": self._grammar_text(constraint, backend)}
 
+    @explains_its_arguments(of_guide("to_sglang"))
     @reading("Guide.to_sglang")
     def to_sglang(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
         """A constraint as entries of SGLang's ``sampling_params``: ``{"ebnf": text}``, where llguidance's text is Lark.
@@ -204,7 +212,7 @@ class Guide:
         except UnsupportedConstraint as error:
             raise not_shared(required, backend, error) from None
 
-    @takes_only_its_arguments(PROCESSOR)
+    @explains_its_arguments(PROCESSOR)
     @with_fields(SessionOptions)
     @reading("Guide.logits_processor")
     def logits_processor(
@@ -248,7 +256,7 @@ class Guide:
         """
         return GuidedLogitsProcessor(self.session(constraint, prefix=prefix, **options))
 
-    @takes_only_its_arguments(DECODER)
+    @explains_its_arguments(DECODER)
     @with_fields(SessionOptions)
     @reading("Guide.decoder")
     def decoder(
@@ -322,6 +330,7 @@ class Guide:
         )
         return GuidedDecoder(session, self.continuation, options, drafts=drafts)
 
+    @explains_its_arguments(of_guide("session"))
     @with_fields(SessionOptions)
     @reading("constraint, options")
     def session(
@@ -501,6 +510,7 @@ class Guide:
         """What the model writes before an answer's text, other than thinking; often empty."""
         return answer_header(self._templates, {})
 
+    @explains_its_arguments(of_guide("read"))
     @with_fields(SessionOptions)
     @reading("Guide.read")
     def read(
@@ -529,21 +539,35 @@ class Guide:
             **options: as when it was generated; see ``logits_processor``.
 
         Raises:
-            InvalidArgument: ``token_ids`` is a tensor of several rows.
+            InvalidArgument: ``token_ids`` are no token ids, or those of several rows, or begin with the prompt; or the
+                two arguments are swapped.
         """
-        if isinstance(token_ids, Tensor):
-            if token_ids.ndim != 1:
-                raise InvalidArgument(
-                    f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
-                )
-            token_ids = token_ids.tolist()
-        if len(token_ids) > MOST_TOKENS:
-            raise InvalidArgument(f"token_ids: expected the tokens of one row, got {len(token_ids)}")
-        reader = self.reader(
-            constraint, prefix=prefix, pad_token_id=pad_token_id, stats=stats, prompt=prompt, **options
+        if TOKEN_IDS.holds(constraint) and not TOKEN_IDS.holds(token_ids):
+            raise InvalidArgument(
+                f"constraint, token_ids: expected the constraint before the tokens, got {shown(constraint)} as the "
+                f"constraint and {shown(token_ids)} as the tokens; swap the two"
+            )
+        shape = getattr(token_ids, "shape", None)
+        if shape is not None and len(shape) != 1:
+            raise InvalidArgument(f"token_ids: expected one row, got a tensor of shape {(*shape,)}; read it row by row")
+        check("token_ids", token_ids, TOKEN_IDS)
+        ids: list[int] = token_ids.tolist() if hasattr(token_ids, "tolist") else [*token_ids]
+        new_reader = partial(
+            self.reader, constraint, prefix=prefix, pad_token_id=pad_token_id, stats=stats, prompt=prompt, **options
         )
-        return reader.read(token_ids)
+        result = new_reader().read(ids)
+        if result.finish_reason == "dead_end" and not result.token_ids:
+            # A row of generate() may begin like this too, if other code forced its first token.
+            for begin in range(1, min(len(ids), _LONGEST_PROMPT)):
+                reader = new_reader()
+                if reader.take(ids[begin : begin + 1]) and reader.read(ids[begin + 1 :]).finish_reason == "stop":
+                    raise InvalidArgument(
+                        f"token_ids: expected the tokens after the prompt, got {len(ids)} of which at least the first "
+                        f"{begin} are no part of the answer; pass output[row, prompt_length:]"
+                    )
+        return result
 
+    @explains_its_arguments(of_guide("reader"))
     @with_fields(SessionOptions)
     @reading("Guide.reader")
     def reader(

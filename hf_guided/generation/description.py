@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..constraints import json_text
+from ..constraints.argument_advice import DESCRIBE, explains_its_arguments
 from ..constraints.coerce import coerce
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.tool_formats import AUTO
@@ -23,6 +24,7 @@ from ..schema.sketch import sketch_of
 _BRACKETS = "where [...] stands for what it describes"
 
 
+@explains_its_arguments(DESCRIBE)
 @reading("describe")
 def describe(constraint: Any, tokenizer: Any = None) -> str:
     """Describe for a model the format that its answer has to have.

@@ -20,7 +20,7 @@ from transformers.pipelines import (
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
-from ..constraints.argument_advice import PIPELINE
+from ..constraints.argument_advice import PIPELINE, explains_its_arguments
 from ..constraints.argument_checks import FLAG, check
 from ..constraints.coerce import coerce, coerce_batch
 from ..constraints.tool_calls import ToolCalls
@@ -35,7 +35,7 @@ from .guided_call import GuidedCall, check_budgets, check_compiled, check_settin
 from .messages import has_calls
 from .plan import choose_loop
 from .prompt_inputs import PromptInputs, check_takes_media
-from .prompts import Prompt, prepared, warn_of_unseen
+from .prompts import Prompt, as_prompts, prepared, warn_of_unseen
 from .templates import is_processor, rendered, template_options
 
 TASK = "guided-generation"
@@ -127,6 +127,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         """The processor or the tokenizer, whichever renders chats."""
         return self.processor if self.processor is not None and is_processor(self.processor) else self.tokenizer
 
+    @explains_its_arguments(PIPELINE)
     def __call__(self, text_inputs: Any, **kwargs: Any) -> Any:
         """Generate; see the class.
 
@@ -136,6 +137,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             BatchSizeError: the number of constraints is not the number of prompts.
         """
         self._check_arguments(kwargs).warn_of_ignored()
+        if hasattr(text_inputs, "tolist"):  # a Series or an array; generators and data sets are read one by one
+            text_inputs = as_prompts(text_inputs)
         if "response_format" in kwargs:
             given = coerce_batch(kwargs.pop("response_format"))
         elif "response_format" in self._preprocess_params:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_origin
@@ -15,7 +14,7 @@ from torch import Tensor
 from ..constraints.json_text import shorten
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
-from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown
+from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown, warn
 from ..hf.compat import input_device
 from ..vocabulary.processors import tokenizer_of
 from ..vocabulary.tokens import Vocabulary
@@ -37,17 +36,21 @@ from .templates import (
 def as_prompts(prompts: Any) -> list[Any]:
     """A text, a chat, or a list of those, as a list; the items of a list may already be prepared.
 
+    A column of prompts (a Series, an array, a generator ...) is a list of them, and is read once.
+
     Raises:
         InvalidArgument: it is none of these.
     """
-    if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
-        return [prompts]
-    if isinstance(prompts, (list, tuple)) and all(
-        isinstance(prompt, (str, Prompt)) or _is_chat(prompt) for prompt in prompts
-    ):
-        return list(prompts)
+    items = _items(prompts)
+    if isinstance(items, str) or (items and _is_message(items[0])):
+        return [items]
+    wrong = None if items is None else next((i for i, item in enumerate(items) if not _is_prompt(item)), None)
+    if items is not None and wrong is None:
+        return items
     advice = ""
-    if _is_tokenized(prompts):
+    if hasattr(prompts, "columns") or hasattr(prompts, "column_names"):
+        advice = "; pass the column that holds the prompts"
+    elif _is_tokenized(prompts):
         advice = (
             "; hg.generate tokenizes by itself: pass the texts, or call model.generate(**inputs, "
             "logits_processor=[guide.logits_processor(constraint)]) with your tokens"
@@ -56,10 +59,34 @@ def as_prompts(prompts: Any) -> list[Any]:
         advice = "; pass its 'messages'"
     elif isinstance(prompts, Mapping) and _is_message(prompts):
         advice = "; a chat is a list of messages: [message]"
+    elif items is not None and wrong is not None:
+        advice = f"; item {wrong} is {shown(items[wrong])} of type {type(items[wrong]).__name__}"
     raise InvalidArgument(
         "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
         f"got {type(prompts).__name__}: {shorten(str(prompts))}{advice}"
     )
+
+
+def _items(value: Any) -> Any:
+    """A list of the items of a column, a plain text unchanged; None for what has no items, or is not in order."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray, Mapping, Set, Tensor, type)) or hasattr(value, "columns"):
+        return None
+    for name in ("to_pylist", "tolist"):  # of pyarrow; of numpy and pandas
+        if callable(method := getattr(value, name, None)):
+            listed = method()
+            return [*map(_plain, listed)] if isinstance(listed, list) else _items(listed)
+    return [*map(_plain, value)] if isinstance(value, Iterable) else None
+
+
+def _plain(item: Any) -> Any:
+    """A chat that is an array, as a list: Parquet files are read so."""
+    return item.tolist() if hasattr(item, "tolist") and not isinstance(item, Tensor) else item
+
+
+def _is_prompt(item: Any) -> bool:
+    return isinstance(item, (str, Prompt)) or _is_chat(item)
 
 
 def check_order(prompts: Any, constraint: Any) -> None:
@@ -270,7 +297,7 @@ def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: froz
 def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
     """Warn once about parts of the prompts that the model does not see: tools, and variables that no template reads."""
     for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
-        warnings.warn(text, stacklevel=2)
+        warn(text)
 
 
 def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:

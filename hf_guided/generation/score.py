@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import torch
 from torch import Tensor
 
-from ..constraints.argument_advice import SCORE, takes_only_its_arguments
+from ..constraints.argument_advice import SCORE, explains_its_arguments
 from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
 from ..constraints.coerce import coerce
 from ..constraints.values import Choice, JsonSchema
@@ -215,7 +215,7 @@ _SCALARS = (str, int, float, type(None), enum.Enum)  # a list of these is the op
 _NAMED = 8  # options in a message
 
 
-@takes_only_its_arguments(SCORE)
+@explains_its_arguments(SCORE)
 def score(
     model: Any,
     tokenizer: Any,
