@@ -100,11 +100,11 @@ class Guide:
             tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         # The processes that hold the model; None if there is only one, or if only the width is known.
-        self.ranks = Ranks.of(model)
+        self._ranks = Ranks.of(model)
         self._not_continuous = continuous_batching_reason(model)
         self._compiler = Compiler(self.vocabulary, options)
         # How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches.
-        self.continuation = Continuation(self.vocabulary)
+        self._continuation = Continuation(self.vocabulary)
         self._tables = MaskTables(self.vocabulary.padded_size)
         self._gate_for = lru_cache(16)(partial(ReasoningGate, self.vocabulary))  # a gate may hold a vocabulary
 
@@ -133,7 +133,7 @@ class Guide:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
         return self._compiler.submit(self._required(constraint), backend)
 
-    def knows(self, constraint: Any, backend: str = "auto") -> bool:
+    def _knows(self, constraint: Any, backend: str = "auto") -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
         return self._compiler.knows(self._required(constraint), backend)
 
@@ -316,19 +316,19 @@ class Guide:
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
         session = self.session(constraint, prefix=prefix, **options)
-        return self.decoder_of(session, loop, options.get("backend", "auto"))
+        return self._decoder_of(session, loop, options.get("backend", "auto"))
 
-    def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
+    def _decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
         """The fast loop over a session of this guide; ``backend`` compiles for sources of drafts. See ``decoder``."""
-        if options.top_logprobs is not None and self.ranks is not None:
+        if options.top_logprobs is not None and self._ranks is not None:
             raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
         drafts = draft_source(
             options.draft,
-            self.continuation,
+            self._continuation,
             vocab_size=self.vocabulary.padded_size,
             compile=lambda constraint: self.compile(constraint, backend),
         )
-        return GuidedDecoder(session, self.continuation, options, drafts=drafts)
+        return GuidedDecoder(session, self._continuation, options, drafts=drafts)
 
     @explains_its_arguments(of_guide("session"))
     @with_fields(SessionOptions)
@@ -354,16 +354,16 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
-        gate = self.gate(options.reasoning)
+        gate = self._gate(options.reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        requests = self.requests(constraints, prefixes, options.backend, gate)
-        return self.session_of(requests, options, per_prompt=per_prompt)
+        requests = self._requests(constraints, prefixes, options.backend, gate)
+        return self._session_of(requests, options, per_prompt=per_prompt)
 
-    def requests(
+    def _requests(
         self,
         constraints: Sequence[Any],
         prefixes: Sequence[str | None],
@@ -390,20 +390,22 @@ class Guide:
             if constraint is not None and constraint.key not in futures:
                 futures[constraint.key] = self._compiler.submit(constraint, backend)
             compiled = None if constraint is None else futures[constraint.key]
-            answer_gate = self.answer_gate(gate, constraint)
+            answer_gate = self._answer_gate(gate, constraint)
             requests.append(Request(compiled, prefix_bytes(prefix), answer_gate, constraint))
         return requests
 
-    def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
+    def _session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
         """A session for constraints that this guide has compiled, or is compiling: one per prompt, or for all rows.
 
         Raises:
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
             UnsupportedModel: ``trace`` of a model in several processes.
         """
-        if options.trace and self.ranks is not None:
+        if options.trace and self._ranks is not None:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks, tables=self._tables)
+        return Session(
+            self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self._ranks, tables=self._tables
+        )
 
     @reading("Guide.trace")
     def trace(
@@ -470,7 +472,7 @@ class Guide:
         """
         if self._not_continuous:
             raise UnsupportedModel(self._not_continuous)
-        if self.ranks is not None:
+        if self._ranks is not None:
             raise UnsupportedModel(
                 "continuous batching cannot keep the processes of one model in step (tensor parallel); use "
                 "hg.generate, guide.decoder or guide.logits_processor"
@@ -480,7 +482,7 @@ class Guide:
         attach(manager, self.vocabulary, self._tables, self.session)
         return manager
 
-    def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
+    def _gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
         """Thinking before an answer, for this vocabulary; None for None.
 
         Raises:
@@ -495,18 +497,18 @@ class Guide:
         ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
         return self._gate_for(own, ends_prompts)
 
-    def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
+    def _answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
         """The gate before one answer: its end marker includes the header of an answer that is no tool call."""
-        if gate is None or isinstance(constraint, ToolCalls) or not self.answer_header:
+        if gate is None or isinstance(constraint, ToolCalls) or not self._answer_header:
             return gate
         _, end = thinking_markers(self._templates) or ("", "")
         # After free thinking there may be a call; where a message begins, only the header tells which.
         if gate.reasoning.end != end or (constraint is None and not gate.ends_prompts):
             return gate
-        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self.answer_header))
+        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self._answer_header))
 
     @cached_property
-    def answer_header(self) -> str:
+    def _answer_header(self) -> str:
         """What the model writes before an answer's text, other than thinking; often empty."""
         return answer_header(self._templates, {})
 
@@ -582,10 +584,10 @@ class Guide:
     ) -> RowReader:
         """A reader of one output row, for use while it is being generated; arguments as for ``read``."""
         given = SessionOptions(**options)
-        [request] = self.requests([coerce(constraint)], [prefix], given.backend, self.gate(given.reasoning))
-        return self.reader_of(request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
+        [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
+        return self._reader_of(request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
 
-    def reader_of(
+    def _reader_of(
         self,
         request: Request,
         stop_token_ids: Sequence[int] | None,

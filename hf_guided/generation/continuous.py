@@ -111,7 +111,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
         answers = [outputs[answer_id] for answer_id in own]
         read = []
         for answer in answers:
-            reader = plan.guide.reader_of(
+            reader = plan.guide._reader_of(
                 plan.requests[i], plan.stop_token_ids, pad_token_id=plan.pad_token_id, stats=stats, prompt=prompt
             )
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
@@ -171,7 +171,7 @@ def _logprobs(
     options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
     return logprobs_of(
         plan.model,
-        plan.guide.session_of([plan.requests[index]], options, per_prompt=False),
+        plan.guide._session_of([plan.requests[index]], options, per_prompt=False),
         prompt,
         [output.generated_tokens for output in outputs],
         [output.logprobs for output in outputs],

@@ -119,13 +119,13 @@ class GuidedCall:
     ):
         self._guide, self._requests, self._options = guide, requests, options
         self._beams, self._copies = beams, copies
-        self.new_session: Callable[[], Session] = partial(guide.session_of, requests, options)
+        self.new_session: Callable[[], Session] = partial(guide._session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
         if loop is None:
             self.seam = GuidedLogitsProcessor(self.new_session())
         else:
-            self.seam = guide.decoder_of(self.new_session(), loop, options.backend)
+            self.seam = guide._decoder_of(self.new_session(), loop, options.backend)
         self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class GuidedCall:
             prompt: the tokens of its prompt, where rows think first; only their end is read.
             pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
         """
-        return self._guide.reader_of(
+        return self._guide._reader_of(
             self._requests[row // self._copies],
             self._options.stop_token_ids,
             pad_token_id=pad_token_id,

@@ -150,7 +150,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
         guide = guide_for(self.model, self.tokenizer)
         # A bad constraint raises here, before any prompt is run.
-        check_compiled(guide.requests(constraints, [None] * len(constraints), backend, futures=compiled))
+        check_compiled(guide._requests(constraints, [None] * len(constraints), backend, futures=compiled))
         kwargs[_COMPILED] = compiled
         if isinstance(given, list):
             return super().__call__(_pair(text_inputs, given), **kwargs)
@@ -270,8 +270,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         guide = guide_for(self.model, self.tokenizer)
         constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
-        gate = guide.gate(options.reasoning)
-        requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)
+        gate = guide._gate(options.reasoning)
+        requests = guide._requests(constraints, prefixes, options.backend, gate, futures=compiled)
         check_settings(requests, settings)
         input_ids = batch.inputs["input_ids"]
         check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
