@@ -69,6 +69,21 @@ def describe_choice(constraint: ToolCalls) -> str:
     return f"Call the tool {constraint.choice}."
 
 
+_WORDS = ("format", "grammar", "pattern", "regex", "regular expression")
+
+
+def names_format(constraint: Constraint, text: str) -> bool:
+    """Whether a prompt tells a model anything of its answer's format, as far as words show it."""
+    text = text.casefold()
+    if isinstance(constraint, Choice):
+        return all(option.casefold() in text for option in constraint.options)
+    if isinstance(constraint, (JsonObject, JsonSchema)):
+        schema = constraint.schema if isinstance(constraint, JsonSchema) else {}
+        names = schema.get("properties", {}) if isinstance(schema, dict) else {}
+        return "json" in text or "schema" in text or (bool(names) and all(name.casefold() in text for name in names))
+    return any(word in text for word in _WORDS) or describe(constraint).casefold() in text
+
+
 def _plain(constraint: Constraint) -> str:
     if isinstance(constraint, JsonObject):
         return "Answer only with JSON: one object."

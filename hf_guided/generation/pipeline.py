@@ -35,7 +35,7 @@ from .guided_call import GuidedCall, check_budgets, check_compiled, check_settin
 from .messages import has_calls
 from .plan import choose_loop
 from .prompt_inputs import PromptInputs, check_takes_media
-from .prompts import Prompt, as_prompts, prepared, warn_of_unseen
+from .prompts import Prompt, as_prompts, hint_at_description, prepared, warn_of_unseen
 from .templates import is_processor, rendered, template_options
 
 TASK = "guided-generation"
@@ -201,6 +201,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe, thinks=thinks)
         prompt = prepared(self._templates, chat, constraint, options, continues=prefix is not None)
         warn_of_unseen([prompt])
+        hint_at_description([prompt], [constraint])
         if isinstance(constraint, ToolCalls):
             constraint = constraint.after(prompt.chat)
         if is_processor(self._templates):

@@ -27,7 +27,7 @@ from .arguments import GenerateArguments, GenerateOptions, check_arguments, one_
 from .continuous import check_continuous
 from .guided_call import check_budgets, check_settings, guide_for
 from .prompt_inputs import PromptInputs, check_takes_media, row_arguments
-from .prompts import Prompt, as_prompts, check_order, prepared, warn_of_unseen
+from .prompts import Prompt, as_prompts, check_order, hint_at_description, prepared, warn_of_unseen
 from .templates import template_options
 from .threads import Cancellation
 
@@ -235,6 +235,7 @@ def _rendered(
         for prompt, request, template in zip(batch, requests, templates, strict=True)
     ]
     warn_of_unseen(rendered)
+    hint_at_description(rendered, [request.constraint for request in requests])
     check_takes_media(tokenizer, rendered, model)
     return rendered
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, get_origin
 
 import torch
@@ -18,7 +19,7 @@ from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown, w
 from ..hf.compat import input_device
 from ..vocabulary.processors import tokenizer_of
 from ..vocabulary.tokens import Vocabulary
-from .description import describe, describe_choice
+from .description import describe, describe_choice, names_format
 from .messages import PART_TYPES, Chat, in_system_message, in_user_message, meant, parts_of, text_of, without
 from .templates import (
     TemplateOptions,
@@ -292,6 +293,28 @@ def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: froz
     bos = getattr(tokenizer_of(templates), "bos_token", None)
     begins = bool(bos) and rendered(templates, chat, arguments).startswith(str(bos))
     return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))
+
+
+@cache
+def _hint() -> None:
+    logging.getLogger("hf_guided").warning(
+        "nothing in the chat tells the model which format its answer will have: pass describe=True, which adds "
+        "hg.describe(constraint) to the chat (this hint is shown once)"
+    )
+
+
+def hint_at_description(prompts: Sequence[Prompt], constraints: Sequence[Constraint | None]) -> None:
+    """Name ``describe``, once in a process, where neither a chat nor its template says anything of the format."""
+    for prompt, constraint in zip(prompts, constraints, strict=True):
+        if prompt.text is not None or constraint is None or isinstance(constraint, ToolCalls):
+            continue  # tools have a warning of their own
+        text = prompt.rendered
+        if text is None:
+            whole = [content for message in prompt.chat if isinstance(content := message.get("content"), str)]
+            text = "\n".join([*whole, *(text_of(prompt.chat, part) for part in parts_of(prompt.chat))])
+        if not names_format(constraint, text):
+            _hint()
+            return
 
 
 def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
