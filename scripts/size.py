@@ -51,7 +51,7 @@ REASONS = {
     ),
     "serve": Reason(5800, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
     "integrations": Reason(2850, "nine frameworks; most of it is methods that these require"),
-    "checkpoints": Reason(600, "the loader, the location and the arguments of a checkpoint are files of their own"),
+    "checkpoints": Reason(650, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(
         5400, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),

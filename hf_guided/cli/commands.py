@@ -43,7 +43,7 @@ from .ui import add_arguments as add_ui_arguments
 from .ui import run as run_ui
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[ErrorFirstParser]
     from ..generation.partial import Partial
     from ..session.result import GuidedResult
 

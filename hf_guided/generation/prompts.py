@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, get_origin
@@ -45,7 +45,7 @@ def as_prompts(prompts: Any) -> list[Any]:
     items = _items(prompts)
     if isinstance(items, str) or (items and _is_message(items[0])):
         return [items]
-    wrong = None if items is None else next((i for i, item in enumerate(items) if not _is_prompt(item)), None)
+    wrong = next((i for i, item in enumerate(items or ()) if not _is_prompt(item)), None)
     if items is not None and wrong is None:
         return items
     advice = ""
@@ -68,11 +68,11 @@ def as_prompts(prompts: Any) -> list[Any]:
     )
 
 
-def _items(value: Any) -> Any:
+def _items(value: Any) -> list[Any] | str | None:
     """A list of the items of a column, a plain text unchanged; None for what has no items, or is not in order."""
     if isinstance(value, str):
         return value
-    if isinstance(value, (bytes, bytearray, Mapping, Set, Tensor, type)) or hasattr(value, "columns"):
+    if isinstance(value, (bytes, bytearray, Mapping, set, frozenset, Tensor, type)) or hasattr(value, "columns"):
         return None
     for name in ("to_pylist", "tolist"):  # of pyarrow; of numpy and pandas
         if callable(method := getattr(value, name, None)):

@@ -93,9 +93,14 @@ class Audit:
         order = ("lost", "validator", "narrower", "annotation", "enforced")
         shown = sorted(self.rows, key=lambda row: order.index(row.outcome))[:_SCREEN]
         short = tuple(
-            AuditRow(*(_shortened(cell, 40) for cell in row[:3]), " ".join(row.detail.split())) for row in shown
+            row._replace(
+                pointer=_shortened(row.pointer, 40),
+                keyword=_shortened(row.keyword, 40),
+                detail=_shortened(row.detail, len(row.detail)),
+            )
+            for row in shown
         )
-        reason = " ".join(self.reason.split())
+        reason = _shortened(self.reason, len(self.reason))
         lines = str(replace(self, reason=reason, rows=short, spelling=None)).splitlines()
         lines.insert(0, f"Audit: {'ok' if self.ok else 'not ok'} ({found or 'no rows'})")
         if len(self.rows) > _SCREEN:

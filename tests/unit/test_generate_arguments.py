@@ -416,7 +416,7 @@ def test_chats_in_columns_are_read(model_and_tokenizer: tuple[Any, Any]) -> None
     ("prompts", "message"),
     [
         (lambda: __import__("pandas").DataFrame({"prompt": ["a"]}), "pass the column that holds the prompts"),
-        (lambda: __import__("pandas").Series(["a", None]), "item 1 is None of type NoneType"),
+        (lambda: __import__("pandas").Series(["a", None]), "item 1 is nan of type float"),
         (lambda: (number for number in (1, 2)), "item 0 is 1 of type int"),
         (lambda: {"a", "b"}, "expected a text"),
         (lambda: b"ab", "expected a text"),

@@ -86,7 +86,7 @@ def test_masks_warn_at_the_call_of_generate(pair: tuple[Any, Any]) -> None:
     processor = hg.Guide(model, tokenizer).logits_processor(["yes", "no"])
     inputs = tokenizer("x", return_tensors="pt")
     with warned_here():
-        model.generate(**inputs, logits_processor=[processor], forced_bos_token_id=None, prefix_allowed_tokens_fn=free)
+        model.generate(**inputs, logits_processor=[processor], prefix_allowed_tokens_fn=free, max_new_tokens=5)
 
 
 def free(batch_id: int, input_ids: Any) -> list[int]:
