@@ -25,6 +25,7 @@ from ..session.session import Session
 from ..session.stats import SessionStats
 from .arguments import GenerateOptions
 from .prefix_logits import PrefixLogits
+from .prompt_inputs import row_arguments
 from .prompts import Prompt, padded
 from .threads import Cancellation
 
@@ -43,10 +44,10 @@ def check_continuous(
     """
     from ..hf.continuous_batching.compat import effective_config, kept_manager
 
-    if any(prompt.media for prompt in prompts):
-        raise InvalidArgument(
-            "continuous_batching: its manager takes text alone, not images, video or audio; leave it out"
-        )
+    tensors = sorted(row_arguments(generate_kwargs, len(prompts), several_calls=False))
+    if tensors or any(prompt.media for prompt in prompts):
+        given = ", ".join(tensors) or "images, video or audio"
+        raise InvalidArgument(f"continuous_batching: its manager takes text alone, not {given}; leave one of them out")
     if options.trace:
         raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
     if options.reasoning is not None:

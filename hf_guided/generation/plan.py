@@ -15,7 +15,7 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide
-from ..hf.compat import check_generates, decoder_prompt_length, logits_width
+from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -137,6 +137,7 @@ def _plan(
     constraints = one_each("constraint", given, len(batch), several=isinstance(given, list))
     prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
     _check_prefixes(prefixes, model, options.reasoning)
+    check_timestamps(model, generate_kwargs)
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
     settings.warn_of_ignored()

@@ -236,6 +236,31 @@ def adds_virtual_tokens(wrapper: Any) -> bool:
     return adapter is not None and bool(adapter.is_prompt_learning)
 
 
+TIMESTAMPS = (
+    "return_timestamps: Whisper writes tokens of times between the words, also for audio of more than 30 seconds, and "
+    "constraints know nothing of them; pass return_timestamps=False and at most 30 seconds of audio, or transcribe "
+    "first, and give the text to a second model"
+)
+
+
+def check_timestamps(model: Any, generate_kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call in which Whisper would write timestamps, which no constraint allows.
+
+    Raises:
+        UnsupportedModel: timestamps are asked for, or the audio is so long that transformers needs them.
+    """
+    *_, innermost = layers(model)
+    if "return_timestamps" not in inspect.signature(innermost.generate).parameters:
+        return
+    config = generate_kwargs.get("generation_config") or innermost.generation_config
+    asked = generate_kwargs.get("return_timestamps")
+    features = generate_kwargs.get("input_features")
+    frames = 2 * innermost.config.max_source_positions  # of the 30 seconds that the encoder takes
+    is_long = isinstance(features, torch.Tensor) and features.shape[-1] > frames
+    if is_long or (getattr(config, "return_timestamps", False) if asked is None else asked):
+        raise UnsupportedModel(TIMESTAMPS)
+
+
 def continuous_batching_reason(model: Any) -> str:
     """Why continuous batching cannot run a model, of which it would drop a part in silence; empty if it can."""
     if any(map(adds_virtual_tokens, layers(model))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, m
     inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
     batch = Batch(replace(planned, inputs=inputs), [0, 1])
     monkeypatch.setattr(model.config, "is_encoder_decoder", True)
-    monkeypatch.setattr(guide, "reader_of", lambda *_, prompt, **__: prompt)
+    monkeypatch.setattr(guide, "_reader_of", lambda *_, prompt, **__: prompt)
     assert [batch.reader(row) for row in range(6)] == [[0, 11]] * 3 + [[0, 12]] * 3
 
 
@@ -324,9 +325,46 @@ def test_a_model_of_text(llava: Any) -> None:
     assert LETTERS.parse(result.text)
 
 
+@pytest.mark.parametrize(
+    ("frames", "settings"),
+    [(100, {"return_timestamps": True}), (250, {"return_timestamps": True}), (250, {})],
+    ids=["short", "long", "long by default"],
+)
+def test_timestamps_of_whisper_are_refused(
+    frames: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = media_models.whisper()
+    given = {"input_features": torch.randn(1, 8, frames), "max_new_tokens": 12, **settings}
+    guide = hg.Guide(model, tokenizer)
+    if settings:
+        with pytest.raises(hg.UnsupportedModel, match="return_timestamps: Whisper writes tokens of times"):
+            model.generate(**given, custom_generate=guide.decoder(LETTERS))
+        processor = guide.logits_processor(LETTERS)
+        with pytest.warns(UserWarning, match="return_timestamps of Whisper"):
+            model.generate(**given, logits_processor=[processor])
+        assert processor.dead_ends
+    monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
+    for stream in (False, True):
+        with pytest.raises(hg.UnsupportedModel, match="at most 30 seconds of audio"):
+            list(hg.generate(model, tokenizer, "x", LETTERS, guide=guide, stream=stream, **given))
+
+
+def test_whisper_without_timestamps_is_served() -> None:
+    model, tokenizer = media_models.whisper()
+    guide = hg.Guide(model, tokenizer)
+    for seam in ({"logits_processor": [guide.logits_processor(LETTERS)]}, {"custom_generate": guide.decoder(LETTERS)}):
+        output = model.generate(
+            input_features=torch.randn(1, 8, media_models.WHISPER_FRAMES), max_new_tokens=40, **seam
+        )
+        assert re.fullmatch(LETTERS.pattern, tokenizer.decode(output[0], skip_special_tokens=True))
+
+
 def test_continuous_batching_takes_text_alone(llava: Any) -> None:
     with pytest.raises(ValueError, match="text alone"):
         hg.generate(*llava, IMAGES, LETTERS, continuous_batching=True)
+    tensors = inputs_of(llava[1], IMAGES[:1])
+    with pytest.raises(hg.InvalidArgument, match="not pixel_values; leave one of them out"):
+        hg.generate(*llava, "<image>x", LETTERS, continuous_batching=True, pixel_values=tensors["pixel_values"])
 
 
 def test_several_chats_need_a_padding_token(llava: Any) -> None:
