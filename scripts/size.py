@@ -57,7 +57,7 @@ REASONS = {
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1450, "Guide with its examples, the tree of errors, warnings, limits and environment variables"),
-    "hf": Reason(4350, "the fast loop and its block rule know many kinds of models, caches and drafts"),
+    "hf": Reason(4400, "the fast loop and its block rule know many kinds of models, caches and drafts"),
     "session": Reason(4150, "nearly half is contracts: of threads, streams, and who owns a row when"),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
     "backends": Reason(3950, "adapters of five engines; schemas and tags become networks here"),
