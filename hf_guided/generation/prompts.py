@@ -78,7 +78,14 @@ def _items(value: Any) -> list[Any] | str | None:
         if callable(method := getattr(value, name, None)):
             listed = method()
             return [*map(_plain, listed)] if isinstance(listed, list) else _items(listed)
-    return [*map(_plain, value)] if isinstance(value, Iterable) else None
+    if not isinstance(value, Iterable):
+        return None
+    items = []
+    for item in map(_plain, value):
+        items.append(item)
+        if not _is_prompt(item) and not _is_message(item):  # the rest, which may have no end, is not looked at
+            break
+    return items
 
 
 def _plain(item: Any) -> Any:

@@ -28,7 +28,8 @@ def check_pair(model: Any, tokenizer: Any, call: str) -> None:
         TokenizerError: they are swapped, or one is the name of a checkpoint.
     """
     no_model = _is_tokenizer(model)
-    no_tokenizer = isinstance(tokenizer, (torch.nn.Module, PreTrainedConfig, int))
+    # An int is the width of the logits in the model's place, and nothing in the tokenizer's.
+    no_tokenizer = isinstance(tokenizer, (torch.nn.Module, PreTrainedConfig, *([int] if no_model else [])))
     if no_model or no_tokenizer:
         step = "swap the two" if no_model and no_tokenizer else f"pass the {'model' if no_model else 'tokenizer'} too"
         raise TokenizerError(
