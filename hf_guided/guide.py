@@ -251,6 +251,7 @@ class Guide:
             InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
+            UnsupportedModel: raised by the processor, where Whisper would write timestamps.
             VocabularySizeError: raised by the processor, for logits of another width than this guide's, except those of
                 an assistant model.
         """

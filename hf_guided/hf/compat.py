@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedConfig
+from transformers import DynamicCache, PreTrainedConfig, WhisperTimeStampLogitsProcessor
 from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
@@ -237,7 +237,7 @@ def adds_virtual_tokens(wrapper: Any) -> bool:
     return adapter is not None and bool(adapter.is_prompt_learning)
 
 
-TIMESTAMPS = (
+_TIMESTAMPS = (
     "return_timestamps: Whisper writes tokens of times between the words, also for audio of more than 30 seconds, and "
     "constraints know nothing of them; pass return_timestamps=False and at most 30 seconds of audio, or transcribe "
     "first, and give the text to a second model"
@@ -259,7 +259,13 @@ def check_timestamps(model: Any, generate_kwargs: Mapping[str, Any]) -> None:
     frames = 2 * innermost.config.max_source_positions  # of the 30 seconds that the encoder takes
     is_long = isinstance(features, torch.Tensor) and features.shape[-1] > frames
     if is_long or (getattr(config, "return_timestamps", False) if asked is None else asked):
-        raise UnsupportedModel(TIMESTAMPS)
+        raise UnsupportedModel(_TIMESTAMPS)
+
+
+def check_no_timestamps(processors: Iterable[Any]) -> None:
+    """Raise UnsupportedModel where one of the logits processors of a call makes Whisper write timestamps."""
+    if any(isinstance(processor, WhisperTimeStampLogitsProcessor) for processor in processors):
+        raise UnsupportedModel(_TIMESTAMPS)
 
 
 def continuous_batching_reason(model: Any) -> str:

@@ -14,20 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    GenerationConfig,
-    LogitsProcessorList,
-    StoppingCriteriaList,
-    StopStringCriteria,
-    WhisperTimeStampLogitsProcessor,
-)
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
-from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint, UnsupportedModel
+from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..session.logprobs import LogprobRecorder, TokenLogprob
 from ..session.session import Session
 from ..vocabulary.retokenize import Continuation
-from .compat import CACHE_NAME, TIMESTAMPS, in_step_with_others
+from .compat import CACHE_NAME, check_no_timestamps, in_step_with_others
 from .decode.block_rule import BlockRule, block_rule
 from .decode.cache_slots import CacheSlots
 from .decode.call import DecodeOptions, GenerateCall
@@ -133,8 +127,7 @@ class GuidedDecoder:
             self.prompt_length, self.logprobs, self.plain_reason = call.prompt_length, None, _NOTHING_YET
             self._session.dead_ends.clear()
             self._session.limit_call(call.max_new_tokens if self._options.closes else None)
-            if any(isinstance(processor, WhisperTimeStampLogitsProcessor) for processor in logits_processor):
-                raise UnsupportedModel(TIMESTAMPS)
+            check_no_timestamps(logits_processor)
             if in_step_with_others(model):
                 # generate() does not tell a decoding method that it has to continue until all processes have ended.
                 raise UnsupportedConstraint(

@@ -320,7 +320,7 @@ class MaskFiller:
             f"row {row}: of the tokens its constraint allows here ({self.token_names(bitmask)}) none has a finite "
             "score. "
             "Either the model's logits are NaN, or another processor has forbidden them all (min_new_tokens, "
-            "bad_words_ids, suppress_tokens, forced_*_token_id, return_timestamps of Whisper): remove one of the two",
+            "bad_words_ids, suppress_tokens, forced_*_token_id): remove one of the two",
             row=row,
         )
 
