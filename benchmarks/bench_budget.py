@@ -225,7 +225,7 @@ def shortest(compiled: Any, most: int) -> int | None:
 def minima(most: int) -> Iterator[dict[str, Any]]:
     """The stated minima of schemas spread over the sample, and the true one in the declared order."""
     tokenizer = tekken()
-    guide = hg.Guide(tokenizer, len(tokenizer))
+    guide = hg.Guide(len(tokenizer), tokenizer)
     found = 0
     for one in spread(schema_rows(), 3 * most):
         stated = []

@@ -72,7 +72,7 @@ def overlap_sides(case: Case) -> dict[str, Arguments]:
     def side(seam: str, masks: str, overlap: Any) -> Arguments:
         def arguments(tasks: Sequence[Task]) -> dict[str, Any]:
             constraints = [hg.JsonSchema(task.schema, whitespace="compact") for task in tasks]
-            guide = case.guide if masks == "warm" else hg.Guide(case.tokenizer, case.model)
+            guide = case.guide if masks == "warm" else hg.Guide(case.model, case.tokenizer)
             for constraint in set(constraints):
                 guide.compile(constraint)
             if seam == "decoder":

@@ -106,9 +106,9 @@ class Model:
         self.stop = self.tokenizer.eos_token_id
         with torch.no_grad():
             self.model.get_output_embeddings().weight[self.stop] = 0  # never the greatest score
-        self.guide = hg.Guide(self.tokenizer, self.model)
+        self.guide = hg.Guide(self.model, self.tokenizer)
         with patch.dict(os.environ, {"HF_GUIDED_MASK_TABLE_BYTES": "0"}):
-            self.not_resident = hg.Guide(self.tokenizer, self.model)
+            self.not_resident = hg.Guide(self.model, self.tokenizer)
         self.peers: dict[str, Library] = {}
 
     def constraint(self, name: str) -> tuple[Any, Constraint]:
@@ -166,7 +166,7 @@ class Model:
             guides = [self.guide]  # one, and another in each round
 
             def prepare() -> None:
-                guides[:] = [hg.Guide(self.tokenizer, self.model)]
+                guides[:] = [hg.Guide(self.model, self.tokenizer)]
                 guides[0].compile(ours)
 
             return Side(lambda: loop(guides[0]).run(), lambda: self.sent_bytes(guides[0]), prepare)

@@ -89,7 +89,7 @@ def of_a_token(run: Callable[[int], Any]) -> Calls:
 
 def tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, Calls]]:
     """For each way to generate."""
-    guide, constraint = hg.Guide(tokenizer, model), hg.Regex("[a-z ]{200}")
+    guide, constraint = hg.Guide(model, tokenizer), hg.Regex("[a-z ]{200}")
     inputs = tokenizer("Write: ", return_tensors="pt")
 
     def generate(count: int, **kwargs: Any) -> None:
@@ -104,7 +104,7 @@ def tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterat
 
     def loop(count: int) -> None:
         session = guide.session(constraint, overlap=False)  # the text need not close within so few tokens
-        generate(count, custom_generate=guide.decoder_of(session, DecodeOptions(closes=False)))
+        generate(count, custom_generate=guide._decoder_of(session, DecodeOptions(closes=False)))
 
     for name, run in {"processor": processor, "with the companion": companion, "fast loop": loop}.items():
         yield f"a token: {name}", of_a_token(run)

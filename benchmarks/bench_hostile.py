@@ -37,7 +37,7 @@ def main() -> None:
     made.add_argument("--hostile", type=int, default=4, help="threads that ask for hostile constraints")
     arguments = made.parse_args()
     tokenizer = vocabularies.demo()
-    guide = hg.Guide(tokenizer, len(tokenizer))
+    guide = hg.Guide(len(tokenizer), tokenizer)
     numbers = count()
     for _ in range(20):
         compile_ms(guide, next(numbers))  # warm up

@@ -171,7 +171,7 @@ class Setup:
         self.tokenizer = fast_tekken()
         self.vocab = len(self.tokenizer)
         self.compact = whitespace == "compact"
-        self.guide = hg.Guide(self.tokenizer, self.vocab)
+        self.guide = hg.Guide(self.vocab, self.tokenizer)
         exact = hg.JsonSchema(schema, whitespace=whitespace)
         loose = hg.JsonSchema(schema, whitespace=whitespace, on_unsupported="warn")
         info = xgrammar.TokenizerInfo.from_huggingface(self.tokenizer, vocab_size=self.vocab)

@@ -39,7 +39,8 @@ def served(name: str, folder: Path) -> Iterator[int]:
     """The port of a server that is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", MODULES[name], "serve", str(folder), "--continuous-batching"]
+    model = ["--model", str(folder)] if name == OURS else [str(folder)]
+    command = [sys.executable, "-m", MODULES[name], "serve", *model, "--continuous-batching"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     more = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     with subprocess.Popen(

@@ -120,7 +120,7 @@ def main() -> None:
     made.add_argument("--runs", type=int, default=3)
     given = made.parse_args()
     model, tokenizer = demo.load()
-    rows = rows_of(hg.Guide(tokenizer, model), model, given.clients, given.requests, given.runs)
+    rows = rows_of(hg.Guide(model, tokenizer), model, given.clients, given.requests, given.runs)
     finish(given, rows, table(rows))
     same = min(row["same_answers"] for row in rows)
     print(f"\n{same} of {given.requests} answers have the same tokens in both engines.")

@@ -208,7 +208,7 @@ def generated(samples: Sequence[Sample], rows: int, seed: int = 0, key_order: Ke
     """Generate ``rows`` texts for every sample by a hot random model and the demo vocabulary, and judge them."""
     tokenizer = VOCABULARIES["demo"]()
     model, report = tiny_llama(len(tokenizer), seed, max_position_embeddings=16384), Report()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     chance = random.Random(seed)
     for sample in samples:
         constraint = hg.JsonSchema(sample.schema, extra="allow", key_order=key_order)

@@ -35,7 +35,7 @@ FirstMask = Callable[[Tools], None]  # raises ValueError for what is refused
 
 
 def hf_guided(tokenizer: Any, family: str, limit: int | None = None) -> FirstMask:
-    guide = hg.Guide(tokenizer, len(tokenizer))
+    guide = hg.Guide(len(tokenizer), tokenizer)
     bitmask = allocate_bitmask(1, guide.vocabulary.padded_size)
 
     def first_mask(tools: Tools) -> None:

@@ -40,7 +40,7 @@ def model_of(name: str) -> tuple[Any, Any]:
 def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
     """A row of results."""
     model, tokenizer = model_of(name)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     guide.warm_up(LANGUAGE)
     prompt = torch.tensor([guide.vocabulary.encode_bytes(b"a story")])
     least = {False: float("inf"), True: float("inf")}
@@ -48,7 +48,9 @@ def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         for trace in least:
             session = guide.session(LANGUAGE, trace=trace, overlap=False)
-            decoder = guide.decoder_of(session, DecodeOptions(closes=False))  # the text is cut, at any number of tokens
+            decoder = guide._decoder_of(
+                session, DecodeOptions(closes=False)
+            )  # the text is cut, at any number of tokens
             began = time.process_time()
             outputs[trace] = model.generate(prompt, do_sample=False, max_new_tokens=tokens, custom_generate=decoder)
             least[trace] = min(least[trace], time.process_time() - began)

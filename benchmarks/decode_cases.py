@@ -52,7 +52,7 @@ class Case:
 
     @cached_property
     def guide(self) -> hg.Guide:
-        return hg.Guide(self.tokenizer, self.model)
+        return hg.Guide(self.model, self.tokenizer)
 
     def batches(self, batch: int) -> Iterator[tuple[Sequence[Task], dict[str, Tensor]]]:
         """The tasks in batches, with what generate() is given of them, padded left."""

@@ -87,7 +87,7 @@ class Smoke:
 
     def processor(self, companion: bool) -> str:
         model, tokenizer = demo.load()
-        guide = hg.Guide(tokenizer, model.to(self.device))
+        guide = hg.Guide(model.to(self.device), tokenizer)
         inputs = tokenizer("Say it: ", return_tensors="pt").to(self.device)
         processor = guide.logits_processor(hg.Regex("[a-f]{5}"))
         criteria = [processor.companion] if companion else []

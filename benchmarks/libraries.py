@@ -69,7 +69,7 @@ class HFGuided(Library):
         import hf_guided
 
         self._hg = hf_guided
-        self._guide = hf_guided.Guide(tokenizer, model)
+        self._guide = hf_guided.Guide(model, tokenizer)
 
     def constrain(self, constraints: Constraints) -> dict[str, Any]:
         if isinstance(constraints, Constraint):

@@ -96,7 +96,7 @@ class HFGuided(SchemaLibrary):
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
         if isinstance(vocabulary.tokenizer, PreTrainedTokenizerBase):
-            guide = hg.Guide(vocabulary.tokenizer, vocabulary.padded_size)
+            guide = hg.Guide(vocabulary.padded_size, vocabulary.tokenizer)
             self._compile: Callable[..., CompiledConstraint] = guide.compile
         else:  # a vocabulary of tests
             self._compile = Compiler(vocabulary).compile

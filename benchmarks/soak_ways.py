@@ -81,7 +81,7 @@ class Ways:
         self.tokenizer = vocabularies.demo()
         self.model = models.llama(self.tokenizer)
         self.guide = hg.Guide(
-            self.tokenizer, self.model, options=hg.CompilerOptions(cache_bytes=COMPILED, max_failures=64)
+            self.model, self.tokenizer, options=hg.CompilerOptions(cache_bytes=COMPILED, max_failures=64)
         )
         self.text_ids = [i for i in range(len(self.tokenizer)) if self.guide.vocabulary.is_text(i)]
         batched = models.llama(self.tokenizer)  # a manager changes the attention of its model

@@ -1,4 +1,4 @@
-"""Every exception the package raises on purpose.
+"""Every exception the package raises on purpose, and its warnings.
 
 HFGuidedError
 ├── ConstraintError (ValueError)        the constraint is wrong or cannot be guaranteed
@@ -31,9 +31,13 @@ A message says what was expected, what came, and what to do next.
 
 from __future__ import annotations
 
+import os
 import reprlib
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 MAX_MESSAGE = 2000  # characters of an error's message
@@ -202,7 +206,7 @@ class VocabularySizeError(TokenizerError):
         """The error for logits with another number of columns than the guide was built for."""
         return cls(
             f"the model's logits have {columns} columns, and the guide was built for {expected}; build it with this "
-            f"model, or with Guide(tokenizer, {columns})"
+            f"model, or with Guide({columns}, tokenizer)"
         )
 
 
@@ -319,6 +323,52 @@ class UsageError(HFGuidedError):
 
 class InternalError(HFGuidedError, RuntimeError):
     """A belief of ours did not hold."""
+
+
+class Line(NamedTuple):
+    """A line of a caller's code, as ``warnings.warn_explicit`` takes it."""
+
+    file: str
+    number: int
+    module: str
+    registry: dict[Any, Any]  # the warnings that its module has shown
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+# Their frames stand between a user's call and the package: of decorators, and of generate().
+_BETWEEN = ("contextlib", "torch", "transformers", "accelerate", "peft")
+_line: ContextVar[Line | None] = ContextVar("line", default=None)
+
+
+def users_line() -> Line:
+    """The line of the user's code that called this package, however deep in it the caller is."""
+    if (line := _line.get()) is not None:
+        return line
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE)
+        or str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN
+    ):
+        frame = frame.f_back
+    names = frame.f_globals
+    registry = names.setdefault("__warningregistry__", {})
+    return Line(frame.f_code.co_filename, frame.f_lineno, str(names.get("__name__", "<unknown>")), registry)
+
+
+@contextmanager
+def warnings_at(line: Line) -> Iterator[None]:
+    """Around work on another thread: its warnings point at the line that asked for it."""
+    token = _line.set(line)
+    try:
+        yield
+    finally:
+        _line.reset(token)
+
+
+def warn(message: str) -> None:
+    """Warn at the user's line."""
+    line = users_line()
+    warnings.warn_explicit(message, UserWarning, line.file, line.number, line.module, line.registry)
 
 
 @contextmanager

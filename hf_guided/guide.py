@@ -1,4 +1,4 @@
-"""A tokenizer and a model's logits width, bound once: compiles, caches, audits, and makes decoders and processors."""
+"""A model's logits width and its tokenizer, bound once: compiles, caches, audits, and makes decoders and processors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing_extensions import Unpack
 from .backends.base import CompiledConstraint
 from .backends.compile import Compiler, CompilerStats
 from .backends.refusals import grammar_text, not_shared
-from .constraints.argument_advice import DECODER, PROCESSOR, takes_only_its_arguments, with_fields
-from .constraints.argument_checks import MOST_TOKENS, SHARED_BACKEND, TOKEN_IDS, check
+from .constraints.argument_advice import DECODER, GUIDE, PROCESSOR, explains_its_arguments, of_guide, with_fields
+from .constraints.argument_checks import SHARED_BACKEND, TOKEN_IDS, check
 from .constraints.chat_families import answer_header, family_of, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.tool_calls import ToolCalls
@@ -51,21 +51,23 @@ from .vocabulary.processors import tokenizer_of
 from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
+_LONGEST_PROMPT = 4096  # tokens that are looked through for the beginning of an answer
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
 
 class Guide:
-    """Guides generation for one tokenizer and one width of logits. Thread safe; meant to live as long as the model.
+    """Guides generation for one model, or width of logits, and its tokenizer. Thread safe; lives as long as the model.
 
     Args:
-        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
-            a processor, for its tokenizer.
         model: a PreTrainedModel, a config, or the width of the logits as int. The width is often more than
             ``len(tokenizer)``. From a model, the stop tokens of its generation config are read too.
+        tokenizer: a transformers tokenizer with exact bytes (byte-level BPE, SentencePiece, Tekken, Unigram, ByT5); or
+            a processor, for its tokenizer.
         stop_token_ids: additional tokens that end a row; they have to be in the generation config too.
         options: workers, cache size and limits of the compiler.
 
     Raises:
+        TokenizerError: not a model and its tokenizer, in this order.
         UnsupportedTokenizer: a tokenizer whose tokens have no exact bytes (WordPiece).
         VocabularySizeError: the logits have no column for some of the tokenizer's own text tokens. Special and added
             tokens without a column are left out: the model cannot write them.
@@ -73,16 +75,17 @@ class Guide:
             generation config.
     """
 
+    @explains_its_arguments(GUIDE)
     @reading("Guide")
     def __init__(
         self,
-        tokenizer: Any,
         model: Any,
+        tokenizer: Any,
         *,
         stop_token_ids: Sequence[int] = (),
         options: CompilerOptions | None = None,
     ):
-        check_pair(model, tokenizer)
+        check_pair(model, tokenizer, "hg.Guide(model, tokenizer)")
         check("stop_token_ids", stop_token_ids, TOKEN_IDS)
         known = generation_eos_token_ids(model)
         unknown = sorted(set(stop_token_ids) - set(known))
@@ -97,11 +100,11 @@ class Guide:
             tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         # The processes that hold the model; None if there is only one, or if only the width is known.
-        self.ranks = Ranks.of(model)
+        self._ranks = Ranks.of(model)
         self._not_continuous = continuous_batching_reason(model)
         self._compiler = Compiler(self.vocabulary, options)
         # How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches.
-        self.continuation = Continuation(self.vocabulary)
+        self._continuation = Continuation(self.vocabulary)
         self._tables = MaskTables(self.vocabulary.padded_size)
         self._gate_for = lru_cache(16)(partial(ReasoningGate, self.vocabulary))  # a gate may hold a vocabulary
 
@@ -110,6 +113,7 @@ class Guide:
         """The tokenizer this guide was made for."""
         return self.vocabulary.tokenizer
 
+    @explains_its_arguments(of_guide("audit"))
     @reading("Guide.audit")
     def audit(self, constraint: Any, backend: str = "auto") -> Audit:
         """Report which parts of a constraint are enforced, by which backend and why, and which parts would be lost.
@@ -123,15 +127,17 @@ class Guide:
         """
         return self._compiler.audit(self._required(constraint), backend)
 
+    @explains_its_arguments(of_guide("submit"))
     @reading("Guide.submit")
     def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
         return self._compiler.submit(self._required(constraint), backend)
 
-    def knows(self, constraint: Any, backend: str = "auto") -> bool:
+    def _knows(self, constraint: Any, backend: str = "auto") -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
         return self._compiler.knows(self._required(constraint), backend)
 
+    @explains_its_arguments(of_guide("compile"))
     @reading("Guide.compile")
     def compile(self, constraint: Any, backend: str = "auto") -> CompiledConstraint:
         """Compile a constraint, or take it from the cache.
@@ -148,6 +154,7 @@ class Guide:
         """
         return self._compiler.compile(self._required(constraint), backend)
 
+    @explains_its_arguments(of_guide("warm_up"))
     @reading("Guide.warm_up")
     def warm_up(self, constraints: Any, backend: str = "auto") -> None:
         """Compile in advance, so that the first request does not wait; raises as ``compile``.
@@ -162,6 +169,7 @@ class Guide:
         for compiling in [self.submit(item, backend) for item in items if item is not None]:
             compiling.result()
 
+    @explains_its_arguments(of_guide("to_vllm"))
     @reading("Guide.to_vllm")
     def to_vllm(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
         """A constraint as arguments of vLLM's ``StructuredOutputsParams``, or as ``structured_outputs`` of a request.
@@ -184,6 +192,7 @@ class Guide:
         """
         return {"grammar": self._grammar_text(constraint, backend)}
 
+    @explains_its_arguments(of_guide("to_sglang"))
     @reading("Guide.to_sglang")
     def to_sglang(self, constraint: Any, backend: str = "xgrammar") -> dict[str, str]:
         """A constraint as entries of SGLang's ``sampling_params``: ``{"ebnf": text}``, where llguidance's text is Lark.
@@ -203,7 +212,7 @@ class Guide:
         except UnsupportedConstraint as error:
             raise not_shared(required, backend, error) from None
 
-    @takes_only_its_arguments(PROCESSOR)
+    @explains_its_arguments(PROCESSOR)
     @with_fields(SessionOptions)
     @reading("Guide.logits_processor")
     def logits_processor(
@@ -242,12 +251,13 @@ class Guide:
             InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
             UnwritableConstraint: the vocabulary cannot write the markers of ``reasoning``.
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
+            UnsupportedModel: raised by the processor, where Whisper would write timestamps.
             VocabularySizeError: raised by the processor, for logits of another width than this guide's, except those of
                 an assistant model.
         """
         return GuidedLogitsProcessor(self.session(constraint, prefix=prefix, **options))
 
-    @takes_only_its_arguments(DECODER)
+    @explains_its_arguments(DECODER)
     @with_fields(SessionOptions)
     @reading("Guide.decoder")
     def decoder(
@@ -307,20 +317,21 @@ class Guide:
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
         session = self.session(constraint, prefix=prefix, **options)
-        return self.decoder_of(session, loop, options.get("backend", "auto"))
+        return self._decoder_of(session, loop, options.get("backend", "auto"))
 
-    def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
+    def _decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
         """The fast loop over a session of this guide; ``backend`` compiles for sources of drafts. See ``decoder``."""
-        if options.top_logprobs is not None and self.ranks is not None:
+        if options.top_logprobs is not None and self._ranks is not None:
             raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
         drafts = draft_source(
             options.draft,
-            self.continuation,
+            self._continuation,
             vocab_size=self.vocabulary.padded_size,
             compile=lambda constraint: self.compile(constraint, backend),
         )
-        return GuidedDecoder(session, self.continuation, options, drafts=drafts)
+        return GuidedDecoder(session, self._continuation, options, drafts=drafts)
 
+    @explains_its_arguments(of_guide("session"))
     @with_fields(SessionOptions)
     @reading("constraint, options")
     def session(
@@ -344,16 +355,16 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
-        gate = self.gate(options.reasoning)
+        gate = self._gate(options.reasoning)
         if gate is not None and any(prefixes):
             raise InvalidConstraint(
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        requests = self.requests(constraints, prefixes, options.backend, gate)
-        return self.session_of(requests, options, per_prompt=per_prompt)
+        requests = self._requests(constraints, prefixes, options.backend, gate)
+        return self._session_of(requests, options, per_prompt=per_prompt)
 
-    def requests(
+    def _requests(
         self,
         constraints: Sequence[Any],
         prefixes: Sequence[str | None],
@@ -380,20 +391,22 @@ class Guide:
             if constraint is not None and constraint.key not in futures:
                 futures[constraint.key] = self._compiler.submit(constraint, backend)
             compiled = None if constraint is None else futures[constraint.key]
-            answer_gate = self.answer_gate(gate, constraint)
+            answer_gate = self._answer_gate(gate, constraint)
             requests.append(Request(compiled, prefix_bytes(prefix), answer_gate, constraint))
         return requests
 
-    def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
+    def _session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
         """A session for constraints that this guide has compiled, or is compiling: one per prompt, or for all rows.
 
         Raises:
             StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
             UnsupportedModel: ``trace`` of a model in several processes.
         """
-        if options.trace and self.ranks is not None:
+        if options.trace and self._ranks is not None:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks, tables=self._tables)
+        return Session(
+            self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self._ranks, tables=self._tables
+        )
 
     @reading("Guide.trace")
     def trace(
@@ -465,7 +478,7 @@ class Guide:
         attach(manager, self.vocabulary, self._tables, self.session)
         return manager
 
-    def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
+    def _gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
         """Thinking before an answer, for this vocabulary; None for None.
 
         Raises:
@@ -480,21 +493,22 @@ class Guide:
         ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
         return self._gate_for(own, ends_prompts)
 
-    def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
+    def _answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
         """The gate before one answer: its end marker includes the header of an answer that is no tool call."""
-        if gate is None or isinstance(constraint, ToolCalls) or not self.answer_header:
+        if gate is None or isinstance(constraint, ToolCalls) or not self._answer_header:
             return gate
         _, end = thinking_markers(self._templates) or ("", "")
         # After free thinking there may be a call; where a message begins, only the header tells which.
         if gate.reasoning.end != end or (constraint is None and not gate.ends_prompts):
             return gate
-        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self.answer_header))
+        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self._answer_header))
 
     @cached_property
-    def answer_header(self) -> str:
+    def _answer_header(self) -> str:
         """What the model writes before an answer's text, other than thinking; often empty."""
         return answer_header(self._templates, {})
 
+    @explains_its_arguments(of_guide("read"))
     @with_fields(SessionOptions)
     @reading("Guide.read")
     def read(
@@ -523,21 +537,35 @@ class Guide:
             **options: as when it was generated; see ``logits_processor``.
 
         Raises:
-            InvalidArgument: ``token_ids`` is a tensor of several rows.
+            InvalidArgument: ``token_ids`` are no token ids, or those of several rows, or begin with the prompt; or the
+                two arguments are swapped.
         """
-        if isinstance(token_ids, Tensor):
-            if token_ids.ndim != 1:
-                raise InvalidArgument(
-                    f"token_ids: expected one row, got a tensor of shape {tuple(token_ids.shape)}; read it row by row"
-                )
-            token_ids = token_ids.tolist()
-        if len(token_ids) > MOST_TOKENS:
-            raise InvalidArgument(f"token_ids: expected the tokens of one row, got {len(token_ids)}")
-        reader = self.reader(
-            constraint, prefix=prefix, pad_token_id=pad_token_id, stats=stats, prompt=prompt, **options
+        if TOKEN_IDS.holds(constraint) and not TOKEN_IDS.holds(token_ids):
+            raise InvalidArgument(
+                f"constraint, token_ids: expected the constraint before the tokens, got {shown(constraint)} as the "
+                f"constraint and {shown(token_ids)} as the tokens; swap the two"
+            )
+        shape = getattr(token_ids, "shape", None)
+        if shape is not None and len(shape) != 1:
+            raise InvalidArgument(f"token_ids: expected one row, got a tensor of shape {(*shape,)}; read it row by row")
+        check("token_ids", token_ids, TOKEN_IDS)
+        ids: list[int] = token_ids.tolist() if hasattr(token_ids, "tolist") else [*token_ids]
+        new_reader = partial(
+            self.reader, constraint, prefix=prefix, pad_token_id=pad_token_id, stats=stats, prompt=prompt, **options
         )
-        return reader.read(token_ids)
+        result = new_reader().read(ids)
+        if result.finish_reason == "dead_end" and not result.token_ids:
+            # A row of generate() may begin like this too, if other code forced its first token.
+            for begin in range(1, min(len(ids), _LONGEST_PROMPT)):
+                reader = new_reader()
+                if reader.take(ids[begin : begin + 1]) and reader.read(ids[begin + 1 :]).finish_reason == "stop":
+                    raise InvalidArgument(
+                        f"token_ids: expected the tokens after the prompt, got {len(ids)} of which at least the first "
+                        f"{begin} are no part of the answer; pass output[row, prompt_length:]"
+                    )
+        return result
 
+    @explains_its_arguments(of_guide("reader"))
     @with_fields(SessionOptions)
     @reading("Guide.reader")
     def reader(
@@ -552,10 +580,10 @@ class Guide:
     ) -> RowReader:
         """A reader of one output row, for use while it is being generated; arguments as for ``read``."""
         given = SessionOptions(**options)
-        [request] = self.requests([coerce(constraint)], [prefix], given.backend, self.gate(given.reasoning))
-        return self.reader_of(request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
+        [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
+        return self._reader_of(request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
 
-    def reader_of(
+    def _reader_of(
         self,
         request: Request,
         stop_token_ids: Sequence[int] | None,

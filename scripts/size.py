@@ -56,7 +56,7 @@ REASONS = {
         5400, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
-    LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),
+    LOOSE: Reason(1450, "Guide with its examples, the tree of errors, warnings, limits and environment variables"),
     "hf": Reason(4400, "the fast loop and its block rule know many kinds of models, caches and drafts"),
     "session": Reason(4200, "nearly half is contracts: of threads, streams, and who owns a row when"),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
@@ -65,7 +65,7 @@ REASONS = {
     "grammars": Reason(1700, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(6300, "tool notations, chat families, and Pydantic's types, which are exact"),
-    "regex": Reason(2000, "dialects, assertions and Unicode classes are passes of their own"),
+    "regex": Reason(2000, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
 }
 
 

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from transformers import (
     CLIPImageProcessorPil,
+    GenerationConfig,
     LlavaProcessor,
     PreTrainedTokenizerBase,
     ProcessorMixin,
@@ -21,7 +22,9 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
     Qwen2VLImageProcessorPil,
     Qwen2VLProcessor,
+    WhisperConfig,
     WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
 )
 
 from tests import vocabularies
@@ -132,6 +135,55 @@ def qwen2_audio() -> tuple[Any, Any]:
         features = WhisperFeatureExtractor(feature_size=8, sampling_rate=1000, hop_length=10, chunk_length=1, n_fft=40)
     template = TEMPLATE.replace("MARK", "<|audio_bos|><|AUDIO|><|audio_eos|>")
     return models._generating(model, tokenizer).double(), Qwen2AudioProcessor(features, tokenizer, template)
+
+
+WHISPER_FRAMES = 100  # that its encoder takes: its 30 seconds
+
+
+def whisper() -> tuple[Any, Any]:
+    """A Whisper that can write timestamps, and its tokenizer."""
+    names = "startoftranscript en transcribe translate startofprev nospeech notimestamps".split()
+    times = [f"{number / 50:.2f}" for number in range(151)]
+    tokenizer = _tokenizer(*(f"<|{name}|>" for name in (*names, *times)))
+    ids = {name: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for name in names}
+    eos = tokenizer.eos_token_id
+    config = WhisperConfig(
+        vocab_size=len(tokenizer),
+        num_mel_bins=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        d_model=16,
+        max_source_positions=WHISPER_FRAMES // 2,
+        max_target_positions=200,
+        bos_token_id=eos,
+        eos_token_id=eos,
+        pad_token_id=eos,
+        decoder_start_token_id=ids["startoftranscript"],
+        begin_suppress_tokens=None,
+    )
+    torch.manual_seed(0)
+    model = WhisperForConditionalGeneration(config).eval()
+    torch.nn.init.normal_(model.proj_out.weight, std=0.3)
+    model.generation_config = GenerationConfig(
+        bos_token_id=eos,
+        eos_token_id=eos,
+        pad_token_id=eos,
+        decoder_start_token_id=ids["startoftranscript"],
+        no_timestamps_token_id=ids["notimestamps"],
+        prev_sot_token_id=ids["startofprev"],
+        is_multilingual=True,
+        language="en",
+        task="transcribe",
+        lang_to_id={"<|en|>": ids["en"]},
+        task_to_id={"transcribe": ids["transcribe"], "translate": ids["translate"]},
+        max_initial_timestamp_index=50,
+        return_timestamps=False,
+    )
+    return model, tokenizer
 
 
 def image(seed: int, size: tuple[int, int] = (20, 24)) -> Image.Image:

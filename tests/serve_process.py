@@ -67,7 +67,7 @@ def _is_answer(received: bytes) -> bool:
 @contextmanager
 def started(*arguments: str, model: str | Path = "demo") -> Iterator[tuple[Target, psutil.Process]]:
     """A server with these arguments."""
-    command = [sys.executable, "-m", "hf_guided", "serve", str(model), "--host", "127.0.0.1", "--port", "0"]
+    command = [sys.executable, "-m", "hf_guided", "serve", "--model", str(model), "--host", "127.0.0.1", "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
     with subprocess.Popen(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment

@@ -23,7 +23,6 @@ import queue
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -37,7 +36,19 @@ from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import compiling, interpreter_ends
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Choice, Constraint, JsonSchema
-from ..errors import BackendError, CompileLimitExceeded, HFGuidedError, Loss, UnsupportedConstraint, cause, shown
+from ..errors import (
+    BackendError,
+    CompileLimitExceeded,
+    HFGuidedError,
+    Line,
+    Loss,
+    UnsupportedConstraint,
+    cause,
+    shown,
+    users_line,
+    warn,
+    warnings_at,
+)
 from ..options import WAIT_S, CompilerOptions
 from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
 from .base import Backend, CompiledConstraint
@@ -102,6 +113,7 @@ class Job(NamedTuple):
     key: tuple[str, str]  # the key of the constraint, and the backend requested
     constraint: Constraint
     waiters: list[Waiter]
+    line: Line  # of the first caller's code
 
 
 class Compiler:
@@ -128,7 +140,7 @@ class Compiler:
         ``result()`` has waited for ``WAIT_S``.
         """
         waiter = Waiter()
-        self._submit(Job((constraint.key, backend), constraint, [waiter]), on_caller_thread=False)
+        self._submit(Job((constraint.key, backend), constraint, [waiter], users_line()), on_caller_thread=False)
         return waiter
 
     def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
@@ -138,7 +150,7 @@ class Compiler:
         and 6 % more on another core, whose caches have nothing of it.
         """
         waiter = Waiter()
-        job = Job((constraint.key, backend), constraint, [waiter])
+        job = Job((constraint.key, backend), constraint, [waiter], users_line())
         try:
             if self._submit(job, on_caller_thread=_is_shallow()):
                 self._run(job, on_caller_thread=True)
@@ -246,15 +258,14 @@ class Compiler:
                 self._pool.grow(1)
 
         try:
-            with compiling(when_not_short):
+            with warnings_at(job.line), compiling(when_not_short):
                 compiled = self._compile(job.constraint, job.key[1])
             # With a cache of 0 bytes the user wants none.
             if self.options.cache_bytes > 0 and self._outcomes.results.is_too_large(compiled):
-                warnings.warn(
+                warn(
                     f"{compiled.constraint} takes {compiled.nbytes} bytes when compiled, and the cache of compiled "
                     f"constraints holds {self.options.cache_bytes} in all: every request compiles it again; raise "
-                    f"CompilerOptions.cache_bytes to at least {compiled.nbytes}",
-                    stacklevel=2,
+                    f"CompilerOptions.cache_bytes to at least {compiled.nbytes}"
                 )
             return compiled
         except BaseException as error:  # every exception goes to the callers; the thread continues
@@ -299,7 +310,7 @@ class Compiler:
                 raise refusal(constraint, backend, losses)
             if constraint.on_unsupported == "warn":
                 lost = "\n  ".join(map(str, losses))
-                warnings.warn(f"{name} does not enforce all of the schema:\n  {lost}", stacklevel=2)
+                warn(f"{name} does not enforce all of the schema:\n  {lost}")
         try:
             compiled = engine.compile(constraint)
         except UnsupportedConstraint as error:  # it shows only in a compile
@@ -331,7 +342,7 @@ def _warn_of_misspelt_names(constraint: Constraint) -> None:
     if misspelt := [sentence for schema in schemas for sentence in misspelt_names(schema)]:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]
-        warnings.warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt), stacklevel=2)
+        warn("the schema has keywords that constrain nothing:\n  " + "\n  ".join(misspelt))
 
 
 def _is_shallow() -> bool:

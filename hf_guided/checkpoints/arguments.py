@@ -5,13 +5,22 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from ..constraints import json_text
 from ..constraints.coerce import coerce
 from ..constraints.json_style import Spelling, Whitespace
 from ..constraints.values import Choice, Constraint, Grammar, Regex, laid_out
 from ..errors import InvalidConstraint, UsageError
+from ..options import DEFAULT_MAX_NEW_TOKENS
+
+
+class ErrorFirstParser(argparse.ArgumentParser):
+    """Prints what is wrong before the usage, which may fill a screen; its commands do too."""
+
+    def error(self, message: str) -> NoReturn:
+        """See ``argparse``."""
+        self.exit(2, f"{self.prog}: error: {message}\n{self.format_usage()}")
 
 
 def add_constraint(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +40,7 @@ def add_constraint(parser: argparse.ArgumentParser) -> None:
 def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the arguments for the layout of JSON: ``whitespace`` or ``indent``, and ``spelling``."""
     layout = parser.add_mutually_exclusive_group()
-    layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what}")
+    layout.add_argument("--whitespace", choices=get_args(Whitespace), help=f"white space in {what} (flexible)")
     layout.add_argument(
         "--indent", type=int, metavar="N", help=f"{what} are laid out as by json.dumps(indent=N); needs a known depth"
     )
@@ -119,6 +128,17 @@ def read_text(file: str) -> str:
         raise UsageError(f"cannot read {file}: expected UTF-8 text ({error})") from error
     except (OSError, ValueError) as error:  # a ValueError: the system has no such names
         raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def add_max_new_tokens(parser: argparse.ArgumentParser) -> None:
+    """Add ``--max-new-tokens``."""
+    parser.add_argument(
+        "--max-new-tokens",
+        type=positive(int),
+        default=DEFAULT_MAX_NEW_TOKENS,
+        metavar="N",
+        help="the most tokens of an answer (%(default)s)",
+    )
 
 
 def add_temperature(parser: argparse.ArgumentParser) -> None:

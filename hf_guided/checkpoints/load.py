@@ -11,19 +11,16 @@ from .location import WHERE, Location, is_built_in, is_on_hub, locate
 from .quantization import METHODS, check_quantization, quantization_config
 
 
-def add_model(parser: argparse.ArgumentParser, *, positional: bool = False) -> None:
+def add_model(parser: argparse.ArgumentParser, *, tokenizer: bool = True) -> None:
     """Add the arguments that ``ModelSource.of`` reads.
 
     Args:
         parser: gets them.
-        positional: the model without a flag, and always with its own tokenizer.
+        tokenizer: whether another tokenizer than the model's own may be named.
     """
-    if positional:
-        parser.add_argument("model", metavar="MODEL", help=WHERE)
-    else:
-        parser.add_argument("--model", required=True, metavar="MODEL", help=WHERE)
-        parser.add_argument("--tokenizer", metavar="TOKENIZER", help="Hub id or folder, if it is not the model's own")
-        parser.add_argument("--tokenizer-revision", metavar="NAME", help="of the Hub repository of --tokenizer")
+    parser.add_argument("--model", required=True, metavar="MODEL", help=WHERE)
+    if tokenizer:
+        add_tokenizer(parser)
     add_revision(parser)
     parser.add_argument("--dtype", default="auto", help="of the weights (%(default)s: as they are stored)")
     parser.add_argument(
@@ -32,13 +29,23 @@ def add_model(parser: argparse.ArgumentParser, *, positional: bool = False) -> N
         help="cpu, cuda, cuda:1, mps ... (%(default)s: the GPUs that are there, else the CPU)",
     )
     parser.add_argument(
-        "--quantization", metavar="NAME", help=f"quantize the weights while they load: {', '.join(METHODS)}"
+        "--quantization",
+        metavar="NAME",
+        help=f"quantize the weights while they load: {', '.join(METHODS)} (default: no)",
     )
+
+
+def add_tokenizer(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for a tokenizer that is not the model's own."""
+    parser.add_argument("--tokenizer", metavar="TOKENIZER", help="Hub id or folder (default: the model's own)")
+    parser.add_argument("--tokenizer-revision", metavar="NAME", help="of the Hub repository of --tokenizer (main)")
 
 
 def add_revision(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for repositories of the Hub."""
-    parser.add_argument("--revision", metavar="NAME", help="a branch, a tag or a commit of the model's Hub repository")
+    parser.add_argument(
+        "--revision", metavar="NAME", help="a branch, a tag or a commit of the model's Hub repository (main)"
+    )
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run the Python code that comes with the model, if it has any"
     )

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..checkpoints.arguments import (
+    ErrorFirstParser,
     add_chat_options,
     add_constraint,
     add_layout,
+    add_max_new_tokens,
     add_temperature,
     constraint_of,
     documents_in,
@@ -29,11 +31,10 @@ from ..checkpoints.arguments import (
     schema_in,
     seed,
 )
-from ..checkpoints.load import ModelSource, add_model, add_revision, quiet
+from ..checkpoints.load import ModelSource, add_model, add_revision, add_tokenizer, quiet
 from ..checkpoints.location import BUILT_IN, WHERE
 from ..constraints.values import laid_out
 from ..errors import HFGuidedError, UsageError
-from ..options import DEFAULT_MAX_NEW_TOKENS
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch_arguments
 from .serve_arguments import add_arguments as add_serve_arguments
@@ -42,7 +43,7 @@ from .ui import add_arguments as add_ui_arguments
 from .ui import run as run_ui
 
 if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[ErrorFirstParser]
     from ..generation.partial import Partial
     from ..session.result import GuidedResult
 
@@ -82,9 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hf-guided", description="Generate text that always matches the format you ask for."
-    )
+    parser = ErrorFirstParser(prog="hf-guided", description="Generate text that always matches the format you ask for.")
     parser.add_argument("--version", action="version", version=f"hf-guided {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_demo(commands)
@@ -126,7 +125,7 @@ def _add_generate(commands: Commands) -> None:
     generate.add_argument(
         "--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON"
     )
-    generate.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
+    add_max_new_tokens(generate)
     add_temperature(generate)
     generate.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
     generate.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
@@ -141,7 +140,8 @@ def _add_audit(commands: Commands) -> None:
         "audit", help="which keyword of a schema is enforced, by which backend, and which is not"
     )
     audit.add_argument("file", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
-    audit.add_argument("--tokenizer", default=BUILT_IN, help=f"for that of {WHERE} (%(default)s)")
+    audit.add_argument("--model", default=BUILT_IN, metavar="MODEL", help=f"for its tokenizer: {WHERE} (%(default)s)")
+    add_tokenizer(audit)
     add_revision(audit)
     audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     add_layout(audit, "answers that are JSON")
@@ -265,15 +265,12 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _audit(arguments: argparse.Namespace) -> int:
     constraint = laid_out(schema_in(arguments.file), arguments.whitespace, arguments.indent, arguments.spelling)
-    source = ModelSource(
-        arguments.tokenizer, revision=arguments.revision, trust_remote_code=arguments.trust_remote_code
-    )
-    source.check()
+    source = ModelSource.of(arguments)
     from ..guide import Guide
 
     tokenizer = source.load_tokenizer()
     width = max(tokenizer.get_vocab().values()) + 1  # ids may have gaps: more than there are tokens
-    audit = Guide(tokenizer, width).audit(constraint, arguments.backend)
+    audit = Guide(width, tokenizer).audit(constraint, arguments.backend)
     print(audit)
     return 0 if audit.ok else 1
 

@@ -63,7 +63,7 @@ def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
         temperature: of the samples.
     """
     model, tokenizer = load()
-    guide = Guide(tokenizer, model)
+    guide = Guide(model, tokenizer)
     cases = _cases(n, seed, temperature)
     start = time.perf_counter()
     for case in cases:

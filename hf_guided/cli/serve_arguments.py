@@ -30,7 +30,7 @@ _LIMITS = {
 
 def add_arguments(serve: argparse.ArgumentParser) -> None:
     """Add the arguments that ``options_of`` reads."""
-    add_model(serve, positional=True)
+    add_model(serve, tokenizer=False)
     serve.add_argument(
         "--served-model-name", metavar="NAME", help="the model's name in answers (its id, or its folder)"
     )
@@ -44,7 +44,10 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         help="whether the model thinks before it answers (%(default)s: as its chat template has it)",
     )
     serve.add_argument(
-        "--max-thinking-tokens", type=positive(int), metavar="N", help="thinking is ended after N tokens"
+        "--max-thinking-tokens",
+        type=positive(int),
+        metavar="N",
+        help="thinking is ended after N tokens (default: never)",
     )
     add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument(

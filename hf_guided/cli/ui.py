@@ -15,7 +15,7 @@ from ..errors import UsageError, cause
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that ``run`` reads."""
-    add_model(parser, positional=True)
+    add_model(parser, tokenizer=False)
     parser.add_argument(
         "--type",
         action="append",

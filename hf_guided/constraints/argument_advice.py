@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ..errors import UnknownArgument
+from ..errors import InvalidArgument, UnknownArgument
 from .suggestions import closest
 
 P = ParamSpec("P")
@@ -23,7 +23,7 @@ class Call(NamedTuple):
 
     Args:
         name: of the call.
-        constraint: the argument that holds the constraint.
+        constraint: the argument that holds the constraint; "" if the call takes none.
         place: the same with its number among the positional arguments, if it has one.
         takes: what it may be.
         prompts: the argument that holds the prompts; None if the call takes no prompts, and renders no chats.
@@ -40,8 +40,17 @@ _ANY = "a type, a schema, hg.Regex(...), hg.Choice(...) or hg.Grammar(...)"
 GENERATE = Call("hg.generate", "constraint", "constraint, the fourth argument", _ANY, "prompts")
 PIPELINE = Call("the pipeline", "response_format", "response_format", _ANY, "text_inputs")
 SCORE = Call("hg.score", "choices", "choices, the fourth argument", "hg.Choice(...)", "prompts")
-DECODER = Call("guide.decoder", "constraint", "constraint, the first argument", _ANY, None)
-PROCESSOR = Call("guide.logits_processor", "constraint", "constraint, the first argument", _ANY, None)
+DESCRIBE = Call("hg.describe", "constraint", "constraint, the first argument", _ANY, None)
+GUIDE = Call("hg.Guide", "", "an argument of hg.generate, guide.decoder and guide.logits_processor", _ANY, None)
+MODEL = Call("hg.Model(model, tokenizer)", "constraint", "constraint, the second argument", _ANY, "prompt")
+
+
+def of_guide(name: str) -> Call:
+    """A method of Guide whose first argument is the constraint."""
+    return Call(f"guide.{name}", "constraint", "constraint, the first argument", _ANY, None)
+
+
+DECODER, PROCESSOR = of_guide("decoder"), of_guide("logits_processor")
 
 
 class Advice(NamedTuple):
@@ -166,7 +175,10 @@ def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
     if renamed in known:
         return Advice(f"did you mean {renamed}?", renamed)
     if name in RULES:
-        return _by_rule(name, call, known)
+        found = _by_rule(name, call, known)
+        return (
+            found if found.suggestion is None else Advice(f"{found.text}; did you mean {found.suggestion}?", found[1])
+        )
     match = closest(name, known)
     if match is not None:
         return Advice(f"did you mean {match}?", match)
@@ -182,7 +194,7 @@ def _by_rule(name: str, call: Call, known: Iterable[str]) -> Advice:
     if call is SCORE and "ToolCalls" in text:
         text, suggestion = 'tools are shown by chat_template_kwargs={{"tools": ...}}', "chat_template_kwargs"
     text = text.format(argument=name, **{**call._asdict(), "prompts": call.prompts or "prompts of hg.generate"})
-    suggestion = {"constraint": call.constraint, "prompts": call.prompts}.get(suggestion or "", suggestion)
+    suggestion = {"constraint": call.constraint, "prompts": call.prompts}.get(suggestion or "", suggestion) or None
     if suggestion in (None, call.constraint, call.prompts) or suggestion in known:
         return Advice(text, suggestion)
     return Advice(f"it is for hg.generate, where {text}")
@@ -207,30 +219,51 @@ def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P,
     return decorate
 
 
-def takes_only_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Raise ``UnknownArgument``, which says where a keyword belongs, for those a function does not have.
+def explains_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Raise an error that says how a function is called, for arguments that do not fit its signature.
 
     Args:
         call: how messages name the function.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = set(inspect.signature(function).parameters) - {"self"}
+        signature = inspect.signature(function)
+        parameters = [each for each in signature.parameters.values() if each.name != "self"]
+        known = {each.name for each in parameters}
+        takes_others = any(each.kind == each.VAR_KEYWORD for each in parameters)
+        required = [each.name for each in parameters if each.default is each.empty and each.kind in _POSITIONAL]
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            for name in kwargs:
-                if name not in known:
-                    settings = "" if call.prompts else "generation settings go to model.generate; "
-                    others = f"{settings}the arguments here are {', '.join(sorted(known))}"
-                    text, suggestion = advice(name, call, known) or (others, None)
-                    raise UnknownArgument(
-                        f"unknown argument {name}: {call.name} does not take it; {text}",
-                        name=name,
-                        suggestion=suggestion,
-                    )
-            return function(*args, **kwargs)
+            unknown = [name for name in kwargs if name not in known]
+            if unknown and not takes_others:
+                settings = "" if call.prompts else "generation settings go to model.generate; "
+                others = f"{settings}the arguments here are {', '.join(sorted(known))}"
+                raise _unknown(unknown[0], call, advice(unknown[0], call, known) or Advice(others))
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                try:
+                    signature.bind(*args, **kwargs)
+                except TypeError as error:
+                    misfit = str(error)
+                else:
+                    raise
+            for name in unknown:  # it may stand for an argument that is missing
+                found = advice(name, call, known)
+                if found is not None and found.suggestion in required and found.suggestion not in kwargs:
+                    raise _unknown(name, call, found)
+            raise InvalidArgument(f"{call.name}: {misfit}; write {call.name}({', '.join(required)})")
 
         return checked
 
     return decorate
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _unknown(name: str, call: Call, found: Advice) -> UnknownArgument:
+    return UnknownArgument(
+        f"unknown argument {name}: {call.name} does not take it; {found.text}", name=name, suggestion=found.suggestion
+    )

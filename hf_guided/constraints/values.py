@@ -16,7 +16,7 @@ import json
 import re
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
@@ -45,11 +45,7 @@ DEFAULT_ROOT: dict[str, str] = {"lark": "start", "gbnf": "root"}
 
 _SHORT_PATTERN = 10_000  # characters that Python compiles in milliseconds, whatever they are
 
-_FLAG_ADVICE = {
-    "VERBOSE": "remove the blanks and comments from the pattern",
-    "MULTILINE": "the whole output is matched, so ^ and $ are not needed",
-    "ASCII": "spell the class out, e.g. [0-9] for \\d",
-}
+_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "s": re.DOTALL, "x": re.VERBOSE}
 
 
 @dataclass(frozen=True, init=False)
@@ -57,10 +53,11 @@ class Regex(Constraint):
     """Text that a regular expression matches from beginning to end (``re.fullmatch``).
 
     Args:
-        pattern: in the syntax of Python's `re`. The flags IGNORECASE and DOTALL are kept; the others are refused.
+        pattern: in the syntax of Python's `re`, as text or compiled. The flags ASCII, IGNORECASE, DOTALL and VERBOSE
+            are kept; MULTILINE is refused.
 
     Raises:
-        InvalidConstraint: it does not compile, is a bytes pattern, or has a flag that engines do not know.
+        InvalidConstraint: it does not compile, is a bytes pattern, or has the flag MULTILINE.
         UnsupportedConstraint: it is longer than any engine takes.
     """
 
@@ -71,13 +68,14 @@ class Regex(Constraint):
     @reading("Regex", InvalidConstraint)
     def __init__(self, pattern: str | re.Pattern[str]) -> None:
         compiled = _compiled(pattern)
-        unknown = re.RegexFlag(compiled.flags) & ~(re.UNICODE | re.DEBUG | re.IGNORECASE | re.DOTALL)
-        if unknown:
-            name, advice = next((name, text) for name, text in _FLAG_ADVICE.items() if unknown & re.RegexFlag[name])
-            raise InvalidConstraint(f"expected no regex flags but IGNORECASE and DOTALL, got {name}; {advice}")
+        if compiled.flags & re.MULTILINE:
+            raise InvalidConstraint(
+                "expected no regex flags but ASCII, IGNORECASE, DOTALL and VERBOSE, got MULTILINE; the whole output is "
+                "matched, so ^ and $ are not needed"
+            )
         # Flags are kept in one field, so that re.compile("a", re.I) and "(?i)a" are one constraint.
         body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
-        letters = "i" * bool(compiled.flags & re.IGNORECASE) + "s" * bool(compiled.flags & re.DOTALL)
+        letters = "".join(letter for letter, flag in _FLAGS.items() if compiled.flags & flag)
         set_fields(self, pattern=f"(?{letters}){body}" if letters else body)
 
     def _identity(self) -> Sequence[Any]:
@@ -96,8 +94,8 @@ class Choice(Constraint):
     """One of several literal texts (no JSON quotes).
 
     Args:
-        options: strings in order, repeats are dropped; or an Enum class or Literal of strings. The empty string
-            means "or nothing at all" and needs another option beside it.
+        options: strings in order, repeats are dropped; or an Enum class or Literal of strings, or a list of such
+            members. The empty string means "or nothing at all" and needs another option beside it.
 
     Raises:
         InvalidConstraint: no options, or one that is not a string.
@@ -106,11 +104,13 @@ class Choice(Constraint):
     kind: ClassVar[str] = "choice"
 
     options: tuple[str, ...]
+    # What the options stand for: each is the member of an Enum, or the option itself.
+    values: tuple[Any, ...] = field(compare=False, repr=False)
 
     @reading("Choice", InvalidConstraint)
     def __init__(self, options: Any) -> None:
         if isinstance(options, enum.EnumMeta):
-            options = [member.value for member in options]  # type: ignore[var-annotated]
+            options = [*options]
         elif typing.get_origin(options) is Literal:
             options = typing.get_args(options)
         if not isinstance(options, (list, tuple)):
@@ -118,17 +118,20 @@ class Choice(Constraint):
                 f"Choice: expected a list of strings, got {shown(options)} of type {type(options).__name__}; "
                 "write hg.Choice(['yes', 'no'])"
             )
+        values: dict[str, Any] = {}
         for index, option in enumerate(options):
-            if not isinstance(option, str):
+            text = option.value if isinstance(option, enum.Enum) else option
+            if not isinstance(text, str):
                 raise InvalidConstraint(
                     f"Choice: expected strings, got {shown(option)} of type {type(option).__name__} at index {index}; "
                     "for other JSON values use hg.JsonSchema({'enum': [...]})"
                 )
-            expect_utf8(option, "Choice")
-        unique = tuple(dict.fromkeys(map(str, options)))
-        if unique in ((), ("",)):
-            raise InvalidConstraint(f"Choice: expected at least one option with text in it, got {list(unique)!r}")
-        set_fields(self, options=unique)
+            expect_utf8(text, "Choice")
+            text = str.__str__(text)  # not that of a subclass
+            values.setdefault(text, option if isinstance(option, enum.Enum) else text)
+        if values.keys() <= {""}:
+            raise InvalidConstraint(f"Choice: expected at least one option with text in it, got {[*values]!r}")
+        set_fields(self, options=tuple(values), values=tuple(values.values()))
 
     def _identity(self) -> Sequence[Any]:
         return (self.options,)

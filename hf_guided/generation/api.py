@@ -14,8 +14,8 @@ from typing import Any, Literal, overload
 
 from typing_extensions import Unpack
 
-from ..constraints.argument_advice import with_fields
-from ..errors import InvalidArgument, NoValue, reading
+from ..constraints.argument_advice import GENERATE, GUIDE, MODEL, explains_its_arguments, with_fields
+from ..errors import InvalidArgument, Line, NoValue, reading, users_line
 from ..session.result import GuidedResult
 from ..session.result_types import PythonType, Typed, TypedParts, ValueT
 from .arguments import GenerateArguments, GenerateOptions
@@ -77,6 +77,7 @@ def generate(
 ) -> list[GuidedResult[Any]] | Generator[Partial[Any], None, None]: ...
 
 
+@explains_its_arguments(GENERATE)
 @with_fields(GenerateOptions, others=True)
 def generate(model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Any) -> Answers:
     """Generate answers and parse them, in the generation mode that the arguments select.
@@ -92,7 +93,7 @@ def generate(model: Any, tokenizer: Any, prompts: Any, constraint: Any, **argume
             come interleaved. The model runs on another thread, which starts with the first ``next``. Leaving the loop,
             or ``close()``, ends generation at the next token, and waits until it has ended if called on the thread
             that iterates. Not with beams, ``retries`` or ``continuous_batching``.
-        guide: a Guide for this tokenizer and model, if there is one already; otherwise one is made and kept.
+        guide: a Guide for this model and tokenizer, if there is one already; otherwise one is made and kept.
         backend: "auto", or the name of a backend.
         prefix: beginning of the answer: it is appended to the prompt, and the result's text begins with it. One for
             all prompts, or one per prompt.
@@ -220,6 +221,7 @@ def agenerate(
 ) -> Coroutine[Any, Any, list[GuidedResult[Any]]] | AsyncGenerator[Partial[Any], None]: ...
 
 
+@explains_its_arguments(GENERATE._replace(name="hg.agenerate"))
 @with_fields(GenerateOptions, others=True)
 def agenerate(
     model: Any, tokenizer: Any, prompts: Any, constraint: Any, **arguments: Any
@@ -251,17 +253,20 @@ def agenerate(
         A coroutine for the list of results; with ``stream``, an async generator of Partials.
     """
     call = partial(_answers, model, tokenizer, prompts, constraint, arguments)
-    return _later_partials(model, call) if arguments.get("stream") else _later_results(model, call)
+    later = _later_partials if arguments.get("stream") else _later_results
+    return later(model, call, users_line())
 
 
-async def _later_results(model: Any, call: Callable[[Cancellation], Any]) -> list[GuidedResult[Any]]:
-    async with running(model, call) as ended:
+async def _later_results(model: Any, call: Callable[[Cancellation], Any], line: Line) -> list[GuidedResult[Any]]:
+    async with running(model, call, line) as ended:
         await asyncio.wait([ended])
         results: list[GuidedResult[Any]] = ended.result()
         return results
 
 
-async def _later_partials(model: Any, call: Callable[[Cancellation], Any]) -> AsyncGenerator[Partial[Any], None]:
+async def _later_partials(
+    model: Any, call: Callable[[Cancellation], Any], line: Line
+) -> AsyncGenerator[Partial[Any], None]:
     queue: asyncio.Queue[Partial[Any] | None] = asyncio.Queue()  # None follows the last
     loop = asyncio.get_running_loop()
 
@@ -270,7 +275,7 @@ async def _later_partials(model: Any, call: Callable[[Cancellation], Any]) -> As
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
                 loop.call_soon_threadsafe(queue.put_nowait, partial)
 
-    async with running(model, read) as ended:
+    async with running(model, read, line) as ended:
         ended.add_done_callback(lambda _: queue.put_nowait(None))
         while (partial := await queue.get()) is not None:
             yield partial
@@ -286,6 +291,7 @@ class Model:
         **arguments: arguments of ``hg.generate``, used by every call that does not set its own.
     """
 
+    @explains_its_arguments(GUIDE._replace(name="hg.Model"))
     def __init__(self, model: Any, tokenizer: Any, **arguments: Unpack[GenerateArguments]):
         self._model = model
         self._tokenizer = tokenizer
@@ -299,6 +305,7 @@ class Model:
     @overload
     def __call__(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
 
+    @explains_its_arguments(MODEL)
     def __call__(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
         """Generate one answer and return its value.
 
@@ -316,8 +323,8 @@ class Model:
             InvalidArgument: more than one prompt, or arguments that request more than one answer.
             HFGuidedError: see ``hg.generate``.
         """
-        given = self._single(prompt, constraint, arguments)
-        [value] = _values(generate(self._model, self._tokenizer, prompt, constraint, stream=False, **given), 1)
+        prompts, given = self._single(prompt, constraint, arguments)
+        [value] = _values(generate(self._model, self._tokenizer, prompts, constraint, stream=False, **given), 1)
         return value
 
     @overload
@@ -328,6 +335,7 @@ class Model:
     @overload
     def batch(self, prompts: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> list[Any]: ...
 
+    @explains_its_arguments(MODEL._replace(name=f"{MODEL.name}.batch", prompts="prompts"))
     def batch(self, prompts: Any, constraint: Any = None, **arguments: Any) -> list[Any]:
         """Generate an answer to each of several prompts and return their values.
 
@@ -344,8 +352,11 @@ class Model:
             HFGuidedError: as for a call.
         """
         given = self._given(arguments)
-        results = generate(self._model, self._tokenizer, prompts, constraint, stream=False, **given)
-        return _values(results, len(as_prompts(prompts)))
+        with reading("Model"):
+            check_order(prompts, constraint)
+            items = as_prompts(prompts)
+        results = generate(self._model, self._tokenizer, items, constraint, stream=False, **given)
+        return _values(results, len(items))
 
     @overload
     async def acall(
@@ -355,18 +366,20 @@ class Model:
     @overload
     async def acall(self, prompt: Any, constraint: Any, **arguments: Unpack[GenerateArguments]) -> Any: ...
 
+    @explains_its_arguments(MODEL._replace(name=f"{MODEL.name}.acall"))
     async def acall(self, prompt: Any, constraint: Any = None, **arguments: Any) -> Any:
         """A call without blocking the event loop; arguments, value and errors are those of a call."""
-        given = self._single(prompt, constraint, arguments)
-        [value] = _values(await agenerate(self._model, self._tokenizer, prompt, constraint, stream=False, **given), 1)
+        prompts, given = self._single(prompt, constraint, arguments)
+        [value] = _values(await agenerate(self._model, self._tokenizer, prompts, constraint, stream=False, **given), 1)
         return value
 
-    def _single(self, prompt: Any, constraint: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _single(self, prompt: Any, constraint: Any, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         with reading("Model"):
             check_order(prompt, constraint)
-            if (count := len(as_prompts(prompt))) != 1:
+            prompts = as_prompts(prompt)
+            if (count := len(prompts)) != 1:
                 raise InvalidArgument(f"expected one prompt, got a list of {count}; use Model.batch, or hg.generate")
-        return self._given(arguments)
+        return prompts, self._given(arguments)
 
     def _given(self, arguments: dict[str, Any]) -> dict[str, Any]:
         given = {**self._arguments, **arguments}

@@ -25,6 +25,7 @@ from ..session.session import Session
 from ..session.stats import SessionStats
 from .arguments import GenerateOptions
 from .prefix_logits import PrefixLogits
+from .prompt_inputs import row_arguments
 from .prompts import Prompt, padded
 from .threads import Cancellation
 
@@ -43,10 +44,10 @@ def check_continuous(
     """
     from ..hf.continuous_batching.compat import effective_config, kept_manager
 
-    if any(prompt.media for prompt in prompts):
-        raise InvalidArgument(
-            "continuous_batching: its manager takes text alone, not images, video or audio; leave it out"
-        )
+    tensors = sorted(row_arguments(generate_kwargs, len(prompts), several_calls=False))
+    if tensors or any(prompt.media for prompt in prompts):
+        given = ", ".join(tensors) or "images, video or audio"
+        raise InvalidArgument(f"continuous_batching: its manager takes text alone, not {given}; leave one of them out")
     if options.trace:
         raise InvalidArgument("trace: nothing is written down in continuous_batching; leave one of them out")
     if options.reasoning is not None:
@@ -109,7 +110,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
         answers = [outputs[answer_id] for answer_id in own]
         read = []
         for answer in answers:
-            reader = plan.guide.reader_of(
+            reader = plan.guide._reader_of(
                 plan.requests[i], plan.stop_token_ids, pad_token_id=plan.pad_token_id, stats=stats, prompt=prompt
             )
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
@@ -169,7 +170,7 @@ def _logprobs(
     options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
     return logprobs_of(
         plan.model,
-        plan.guide.session_of([plan.requests[index]], options, per_prompt=False),
+        plan.guide._session_of([plan.requests[index]], options, per_prompt=False),
         prompt,
         [output.generated_tokens for output in outputs],
         [output.logprobs for output in outputs],

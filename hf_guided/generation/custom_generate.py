@@ -71,7 +71,7 @@ def generate(
     settings = GenerationSettings(model, arguments)
     if options.get("stop_token_ids") is None:
         options["stop_token_ids"] = settings.stop_token_ids()
-    decoder = (guide_for(tokenizer, model) if guide is None else guide).decoder(
+    decoder = (guide_for(model, tokenizer) if guide is None else guide).decoder(
         response_format if constraint is None else constraint, **options
     )
     return plain(model, inputs, custom_generate=decoder, **arguments)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..constraints import json_text
+from ..constraints.argument_advice import DESCRIBE, explains_its_arguments
 from ..constraints.coerce import coerce
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.tool_formats import AUTO
@@ -23,6 +24,7 @@ from ..schema.sketch import sketch_of
 _BRACKETS = "where [...] stands for what it describes"
 
 
+@explains_its_arguments(DESCRIBE)
 @reading("describe")
 def describe(constraint: Any, tokenizer: Any = None) -> str:
     """Describe for a model the format that its answer has to have.
@@ -65,6 +67,21 @@ def describe_choice(constraint: ToolCalls) -> str:
     if constraint.choice == "required":
         return "Call one tool." if not constraint.parallel else "Call at least one tool."
     return f"Call the tool {constraint.choice}."
+
+
+_WORDS = ("format", "grammar", "pattern", "regex", "regular expression")
+
+
+def names_format(constraint: Constraint, text: str) -> bool:
+    """Whether a prompt tells a model anything of its answer's format, as far as words show it."""
+    text = text.casefold()
+    if isinstance(constraint, Choice):
+        return all(option.casefold() in text for option in constraint.options)
+    if isinstance(constraint, (JsonObject, JsonSchema)):
+        schema = constraint.schema if isinstance(constraint, JsonSchema) else {}
+        names = schema.get("properties", {}) if isinstance(schema, dict) else {}
+        return "json" in text or "schema" in text or (bool(names) and all(name.casefold() in text for name in names))
+    return any(word in text for word in _WORDS) or describe(constraint).casefold() in text
 
 
 def _plain(constraint: Constraint) -> str:

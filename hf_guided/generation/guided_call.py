@@ -33,14 +33,14 @@ _kept: OrderedDict[tuple[Any, ...], Guide] = OrderedDict()
 _kept_lock = Lock()
 
 
-def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
-    """The caller's own guide; or the cached one for a tokenizer and a model's width, stop tokens and processes.
+def guide_for(model: Any, tokenizer: Any, given: Guide | None = None) -> Guide:
+    """The caller's own guide; or the cached one for a model's width, stop tokens and processes, and a tokenizer.
 
     Raises:
         TokenizerError: no model, or no tokenizer.
         InvalidArgument: ``given`` is no Guide.
     """
-    check_pair(model, tokenizer)
+    check_pair(model, tokenizer, "hg.generate(model, tokenizer, prompts, constraint)")
     if given is not None:
         check("guide", given, Rule("an hg.Guide or None", lambda value: isinstance(value, Guide)))
         return given
@@ -58,7 +58,7 @@ def guide_for(tokenizer: Any, model: Any, given: Guide | None = None) -> Guide:
     )
     with _kept_lock:
         if key not in _kept:
-            _kept[key] = Guide(tokenizer, model)
+            _kept[key] = Guide(model, tokenizer)
         _kept.move_to_end(key)
         while len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)
@@ -119,13 +119,13 @@ class GuidedCall:
     ):
         self._guide, self._requests, self._options = guide, requests, options
         self._beams, self._copies = beams, copies
-        self.new_session: Callable[[], Session] = partial(guide.session_of, requests, options)
+        self.new_session: Callable[[], Session] = partial(guide._session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
         if loop is None:
             self.seam = GuidedLogitsProcessor(self.new_session())
         else:
-            self.seam = guide.decoder_of(self.new_session(), loop, options.backend)
+            self.seam = guide._decoder_of(self.new_session(), loop, options.backend)
         self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class GuidedCall:
             prompt: the tokens of its prompt, where rows think first; only their end is read.
             pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
         """
-        return self._guide.reader_of(
+        return self._guide._reader_of(
             self._requests[row // self._copies],
             self._options.stop_token_ids,
             pad_token_id=pad_token_id,

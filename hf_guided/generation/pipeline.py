@@ -20,7 +20,7 @@ from transformers.pipelines import (
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
-from ..constraints.argument_advice import PIPELINE
+from ..constraints.argument_advice import PIPELINE, explains_its_arguments
 from ..constraints.argument_checks import FLAG, check
 from ..constraints.coerce import coerce, coerce_batch
 from ..constraints.tool_calls import ToolCalls
@@ -35,7 +35,7 @@ from .guided_call import GuidedCall, check_budgets, check_compiled, check_settin
 from .messages import has_calls
 from .plan import choose_loop
 from .prompt_inputs import PromptInputs, check_takes_media
-from .prompts import Prompt, prepared, warn_of_unseen
+from .prompts import Prompt, as_prompts, hint_at_description, prepared, warn_of_unseen
 from .templates import is_processor, rendered, template_options
 
 TASK = "guided-generation"
@@ -127,6 +127,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         """The processor or the tokenizer, whichever renders chats."""
         return self.processor if self.processor is not None and is_processor(self.processor) else self.tokenizer
 
+    @explains_its_arguments(PIPELINE)
     def __call__(self, text_inputs: Any, **kwargs: Any) -> Any:
         """Generate; see the class.
 
@@ -136,6 +137,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             BatchSizeError: the number of constraints is not the number of prompts.
         """
         self._check_arguments(kwargs).warn_of_ignored()
+        if hasattr(text_inputs, "tolist"):  # a Series or an array; generators and data sets are read one by one
+            text_inputs = as_prompts(text_inputs)
         if "response_format" in kwargs:
             given = coerce_batch(kwargs.pop("response_format"))
         elif "response_format" in self._preprocess_params:
@@ -145,9 +148,9 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         constraints = given if isinstance(given, list) else [given]
         compiled: Futures = {}
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
-        guide = guide_for(self.tokenizer, self.model)
+        guide = guide_for(self.model, self.tokenizer)
         # A bad constraint raises here, before any prompt is run.
-        check_compiled(guide.requests(constraints, [None] * len(constraints), backend, futures=compiled))
+        check_compiled(guide._requests(constraints, [None] * len(constraints), backend, futures=compiled))
         kwargs[_COMPILED] = compiled
         if isinstance(given, list):
             return super().__call__(_pair(text_inputs, given), **kwargs)
@@ -198,6 +201,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         [options] = template_options(given, documents, [chat], show_tools=show_tools, describe=describe, thinks=thinks)
         prompt = prepared(self._templates, chat, constraint, options, continues=prefix is not None)
         warn_of_unseen([prompt])
+        hint_at_description([prompt], [constraint])
         if isinstance(constraint, ToolCalls):
             constraint = constraint.after(prompt.chat)
         if is_processor(self._templates):
@@ -252,7 +256,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         padding = self.tokenizer.pad_token_id
         return PromptInputs(
             self.model,
-            guide_for(self.tokenizer, self.model).vocabulary,
+            guide_for(self.model, self.tokenizer).vocabulary,
             self._templates,
             [row.prompt for row in rows if row.prompt is not None],
             [None] * len(rows),  # a chat that is continued holds its prefix
@@ -265,10 +269,10 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     ) -> dict[str, Any]:
         """The outputs of the text-generation pipeline for prompts that are tokens, with their results."""
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        guide = guide_for(self.tokenizer, self.model)
+        guide = guide_for(self.model, self.tokenizer)
         constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
-        gate = guide.gate(options.reasoning)
-        requests = guide.requests(constraints, prefixes, options.backend, gate, futures=compiled)
+        gate = guide._gate(options.reasoning)
+        requests = guide._requests(constraints, prefixes, options.backend, gate, futures=compiled)
         check_settings(requests, settings)
         input_ids = batch.inputs["input_ids"]
         check_budgets(requests, settings, input_ids[:: batch.copies].tolist())

@@ -15,7 +15,7 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide
-from ..hf.compat import check_generates, decoder_prompt_length, logits_width
+from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -27,7 +27,7 @@ from .arguments import GenerateArguments, GenerateOptions, check_arguments, one_
 from .continuous import check_continuous
 from .guided_call import check_budgets, check_settings, guide_for
 from .prompt_inputs import PromptInputs, check_takes_media, row_arguments
-from .prompts import Prompt, as_prompts, check_order, prepared, warn_of_unseen
+from .prompts import Prompt, as_prompts, check_order, hint_at_description, prepared, warn_of_unseen
 from .templates import template_options
 from .threads import Cancellation
 
@@ -99,12 +99,12 @@ def plan(
 
     The processes that hold a model together check that they have the same plan.
     """
-    guide = guide_for(tokenizer, model, options.guide)
+    guide = guide_for(model, tokenizer, options.guide)
     make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs, cancellation)
     ranks = Ranks.of(model)
     if ranks is None:
         return make()
-    if guide.ranks is None:
+    if guide._ranks is None:
         raise InvalidArgument(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
@@ -137,13 +137,14 @@ def _plan(
     constraints = one_each("constraint", given, len(batch), several=isinstance(given, list))
     prefixes = one_each("prefix", prefix, len(batch), several=isinstance(prefix, (list, tuple)))
     _check_prefixes(prefixes, model, options.reasoning)
+    check_timestamps(model, generate_kwargs)
     settings = GenerationSettings(model, generate_kwargs)
     settings.check_values()
     settings.warn_of_ignored()
     if options.stream:
         _check_stream(settings, options, generate_kwargs)
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
-    requests = guide.requests(constraints, prefixes, options.backend, guide.gate(options.reasoning))
+    requests = guide._requests(constraints, prefixes, options.backend, guide._gate(options.reasoning))
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
     for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
@@ -235,6 +236,7 @@ def _rendered(
         for prompt, request, template in zip(batch, requests, templates, strict=True)
     ]
     warn_of_unseen(rendered)
+    hint_at_description(rendered, [request.constraint for request in requests])
     check_takes_media(tokenizer, rendered, model)
     return rendered
 
@@ -309,7 +311,7 @@ def _check_stream(settings: GenerationSettings, options: GenerateOptions, genera
 
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
-    if guide.ranks is not None:
+    if guide._ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     _check_tokens_are_final("logprobs", settings, generate_kwargs)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
-import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, get_origin
 
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor
 from ..constraints.json_text import shorten
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
-from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown
+from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown, warn
 from ..hf.compat import input_device
 from ..vocabulary.processors import tokenizer_of
 from ..vocabulary.tokens import Vocabulary
-from .description import describe, describe_choice
+from .description import describe, describe_choice, names_format
 from .messages import PART_TYPES, Chat, in_system_message, in_user_message, meant, parts_of, text_of, without
 from .templates import (
     TemplateOptions,
@@ -37,17 +37,21 @@ from .templates import (
 def as_prompts(prompts: Any) -> list[Any]:
     """A text, a chat, or a list of those, as a list; the items of a list may already be prepared.
 
+    A column of prompts (a Series, an array, a generator ...) is a list of them, and is read once.
+
     Raises:
         InvalidArgument: it is none of these.
     """
-    if isinstance(prompts, str) or (isinstance(prompts, (list, tuple)) and prompts and _is_message(prompts[0])):
-        return [prompts]
-    if isinstance(prompts, (list, tuple)) and all(
-        isinstance(prompt, (str, Prompt)) or _is_chat(prompt) for prompt in prompts
-    ):
-        return list(prompts)
+    items = _items(prompts)
+    if isinstance(items, str) or (items and _is_message(items[0])):
+        return [items]
+    wrong = next((i for i, item in enumerate(items or ()) if not _is_prompt(item)), None)
+    if items is not None and wrong is None:
+        return items
     advice = ""
-    if _is_tokenized(prompts):
+    if hasattr(prompts, "columns") or hasattr(prompts, "column_names"):
+        advice = "; pass the column that holds the prompts"
+    elif _is_tokenized(prompts):
         advice = (
             "; hg.generate tokenizes by itself: pass the texts, or call model.generate(**inputs, "
             "logits_processor=[guide.logits_processor(constraint)]) with your tokens"
@@ -56,10 +60,41 @@ def as_prompts(prompts: Any) -> list[Any]:
         advice = "; pass its 'messages'"
     elif isinstance(prompts, Mapping) and _is_message(prompts):
         advice = "; a chat is a list of messages: [message]"
+    elif items is not None and wrong is not None:
+        advice = f"; item {wrong} is {shown(items[wrong])} of type {type(items[wrong]).__name__}"
     raise InvalidArgument(
         "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
         f"got {type(prompts).__name__}: {shorten(str(prompts))}{advice}"
     )
+
+
+def _items(value: Any) -> list[Any] | str | None:
+    """A list of the items of a column, a plain text unchanged; None for what has no items, or is not in order."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray, Mapping, set, frozenset, Tensor, type)) or hasattr(value, "columns"):
+        return None
+    for name in ("to_pylist", "tolist"):  # of pyarrow; of numpy and pandas
+        if callable(method := getattr(value, name, None)):
+            listed = method()
+            return [*map(_plain, listed)] if isinstance(listed, list) else _items(listed)
+    if not isinstance(value, Iterable):
+        return None
+    items = []
+    for item in map(_plain, value):
+        items.append(item)
+        if not _is_prompt(item) and not _is_message(item):  # the rest, which may have no end, is not looked at
+            break
+    return items
+
+
+def _plain(item: Any) -> Any:
+    """A chat that is an array, as a list: Parquet files are read so."""
+    return item.tolist() if hasattr(item, "tolist") and not isinstance(item, Tensor) else item
+
+
+def _is_prompt(item: Any) -> bool:
+    return isinstance(item, (str, Prompt)) or _is_chat(item)
 
 
 def check_order(prompts: Any, constraint: Any) -> None:
@@ -267,10 +302,32 @@ def _group(templates: Any, chat: Chat, arguments: Mapping[str, Any], media: froz
     return "chat", begins, tuple(sorted(media)), repr(sorted(arguments.items(), key=lambda item: item[0]))
 
 
+@cache
+def _hint() -> None:
+    logging.getLogger("hf_guided").warning(
+        "nothing in the chat tells the model which format its answer will have: pass describe=True, which adds "
+        "hg.describe(constraint) to the chat (this hint is shown once)"
+    )
+
+
+def hint_at_description(prompts: Sequence[Prompt], constraints: Sequence[Constraint | None]) -> None:
+    """Name ``describe``, once in a process, where neither a chat nor its template says anything of the format."""
+    for prompt, constraint in zip(prompts, constraints, strict=True):
+        if prompt.text is not None or constraint is None or isinstance(constraint, ToolCalls):
+            continue  # tools have a warning of their own
+        text = prompt.rendered
+        if text is None:
+            whole = [content for message in prompt.chat if isinstance(content := message.get("content"), str)]
+            text = "\n".join([*whole, *(text_of(prompt.chat, part) for part in parts_of(prompt.chat))])
+        if not names_format(constraint, text):
+            _hint()
+            return
+
+
 def warn_of_unseen(prompts: Sequence[Prompt]) -> None:
     """Warn once about parts of the prompts that the model does not see: tools, and variables that no template reads."""
     for text in dict.fromkeys(text for prompt in prompts for text in prompt.unseen):
-        warnings.warn(text, stacklevel=2)
+        warn(text)
 
 
 def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:

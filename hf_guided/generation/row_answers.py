@@ -96,11 +96,11 @@ class RowAnswers:
 
     def __init__(self, model: Any, tokenizer: Any, default: Constraint | None, settings: RowSettings):
         self._model, self._tokenizer, self._settings = model, tokenizer, settings
-        self._guide = Guide(tokenizer, model)
+        self._guide = Guide(model, tokenizer)
         self.spent: list[SessionStats] = []  # of each call of ``generate``
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if default is not None:
-            requests = self._guide.requests([default], [None], settings.backend)
+            requests = self._guide._requests([default], [None], settings.backend)
             check_compiled(requests)
             check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
         self._sampling = sampling_at(settings.temperature, settings.top_p)

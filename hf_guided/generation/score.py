@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import torch
 from torch import Tensor
 
-from ..constraints.argument_advice import SCORE, takes_only_its_arguments
+from ..constraints.argument_advice import SCORE, explains_its_arguments
 from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
 from ..constraints.coerce import coerce
 from ..constraints.values import Choice, JsonSchema
@@ -58,28 +58,29 @@ class ChoiceScores:
     """The options of one prompt and the probability of each.
 
     Args:
-        options: the score of each option, in the caller's order.
+        options: the score of each option, in the caller's order. An option is a text, or the member of an Enum where
+            the choices are members.
         unresolved: probability of the token prefixes that were not expanded, because ``max_prefixes`` was reached; 0.0
             if the search was complete.
         num_prefixes: number of expanded token prefixes.
     """
 
-    options: Mapping[str, OptionScore]
+    options: Mapping[Any, OptionScore]
     unresolved: float
     num_prefixes: int
 
     @property
-    def best(self) -> str:
+    def best(self) -> Any:
         """The most probable option; among equals the first."""
         return max(self.options, key=lambda option: self.options[option].probability)
 
     @property
-    def probabilities(self) -> dict[str, float]:
+    def probabilities(self) -> dict[Any, float]:
         """The probability of each option; they sum to 1."""
         return {option: score.probability for option, score in self.options.items()}
 
     @property
-    def logprobs(self) -> dict[str, float]:
+    def logprobs(self) -> dict[Any, float]:
         """The model's own log probability of each option's usual tokenization."""
         return {option: score.logprob for option, score in self.options.items()}
 
@@ -210,11 +211,11 @@ class OptionSearch:
 
 # Sampling of one row, without warpers, whatever the model's own generation config has.
 _SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
-_SCALARS = (str, int, float, type(None))  # a list of these is the options of all prompts
+_SCALARS = (str, int, float, type(None), enum.Enum)  # a list of these is the options of all prompts
 _NAMED = 8  # options in a message
 
 
-@takes_only_its_arguments(SCORE)
+@explains_its_arguments(SCORE)
 def score(
     model: Any,
     tokenizer: Any,
@@ -241,8 +242,8 @@ def score(
         tokenizer: its tokenizer; or its processor, if chats contain images, video or audio.
         prompts: a text, a chat, or a list of those; see ``hg.generate``.
         choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
-            (both stand for the bare strings); or a list with one of these per prompt.
-        guide: a Guide for this tokenizer and model; None makes one and caches it.
+            (the bare strings are scored); or a list with one of these per prompt.
+        guide: a Guide for this model and tokenizer; None makes one and caches it.
         backend: "auto", or the name of a backend.
         batch_size: prompts that run at a time, and token prefixes of them.
         max_prefixes: the maximum number of token prefixes to run for each prompt. The probability that they do not
@@ -268,8 +269,8 @@ def score(
         check("batch_size", batch_size, BATCH_SIZE)
         check("max_prefixes", max_prefixes, whole(1))
         check("describe", describe, FLAG)
-        guide = guide_for(tokenizer, model, guide)
-        if guide.ranks is not None or in_step_with_others(model):
+        guide = guide_for(model, tokenizer, guide)
+        if guide._ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(
             guide=guide,
@@ -301,7 +302,7 @@ def _choice(value: Any) -> Choice:
     if isinstance(constraint, JsonSchema) and isinstance(constraint.schema, dict):
         values = constraint.schema.get("enum")
     elif isinstance(value, enum.EnumMeta):
-        values = [member.value for member in value]  # type: ignore[var-annotated]
+        values = [*value]
     elif get_origin(value) is Literal:
         values = list(get_args(value))
     if not isinstance(values, (list, tuple)):
@@ -309,8 +310,9 @@ def _choice(value: Any) -> Choice:
             f"choices: expected the options as a list of strings, such as ['yes', 'no'], got {shown(value)} of "
             f"type {type(value).__name__}; use hg.generate for other values"
         )
-    if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in values):
-        texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in values]
+    plain = [item.value if isinstance(item, enum.Enum) else item for item in values]
+    if isinstance(constraint, JsonSchema) or not all(isinstance(item, str) for item in plain):
+        texts = [item if isinstance(item, str) else json.dumps(item, default=str) for item in plain]
         raise InvalidConstraint(
             f"choices: expected the options as strings, got {shown(value)}; hg.score compares texts: pass "
             f"{texts if len(texts) <= _NAMED else [*texts[:_NAMED], '...']}, or use hg.generate for JSON values"
@@ -332,11 +334,11 @@ class _Scorer:
         start = len(self._logits.before[0])
         budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
-        self._session = plan.guide.session_of([plan.requests[i] for i in indices], options)
-        forced = ForcedText(vocabulary, plan.guide.continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
+        self._session = plan.guide._session_of([plan.requests[i] for i in indices], options)
+        forced = ForcedText(vocabulary, plan.guide._continuation, plan.stop_token_ids, retokenize=False, may_stop=True)
         self._searches = [
             OptionSearch(
-                [option.encode() for option in _options(plan, i)],
+                [option.encode() for option in _choice_of(plan, i).options],
                 row,
                 before,
                 forced=forced,
@@ -359,7 +361,9 @@ class _Scorer:
         results = []
         for i, search, logprobs in zip(self._indices, self._searches, self._logprobs(), strict=True):
             low, middle, high = search.bounds()
-            scores = dict(zip(_options(self._plan, i), map(OptionScore, middle, low, high, logprobs), strict=True))
+            scores = dict(
+                zip(_choice_of(self._plan, i).values, map(OptionScore, middle, low, high, logprobs), strict=True)
+            )
             results.append(ChoiceScores(scores, search.unresolved, search.num_prefixes))
         return results
 
@@ -377,9 +381,9 @@ class _Scorer:
         rows: list[int] = []
         tokens: list[list[int]] = []
         for number, (i, before) in enumerate(zip(self._indices, self._logits.before, strict=True)):
-            for option in _options(self._plan, i):
+            for option in _choice_of(self._plan, i).options:
                 rows.append(number)
-                tokens.append(self._plan.guide.continuation(before, option.encode()) if option else [])
+                tokens.append(self._plan.guide._continuation(before, option.encode()) if option else [])
         logprobs: list[list[float]] = [[] for _ in self._indices]
         step = self._plan.step
         for first in range(0, len(rows), step):
@@ -393,7 +397,7 @@ class _Scorer:
         return logprobs
 
 
-def _options(plan: Plan, index: int) -> Sequence[str]:
+def _choice_of(plan: Plan, index: int) -> Choice:
     choice = plan.constraints[index]
     assert isinstance(choice, Choice)
-    return choice.options
+    return choice

@@ -15,6 +15,7 @@ from functools import partial
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
+from ..errors import users_line, warnings_at
 from ..hf.compat import input_device
 from ..hf.listening import TokenListener
 from ..session.logprobs import TokenLogprob
@@ -87,7 +88,7 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     reader = current_thread()
     worker = Thread(
         target=copy_context().run,
-        args=(_generate, plan, queue, closing, surroundings(input_device(plan.model).type)),
+        args=(warnings_at(users_line())(_generate), plan, queue, closing, surroundings(input_device(plan.model).type)),
         name="hf-guided-stream",
         daemon=True,
     )

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ..errors import reading
+from ..errors import Line, reading, warnings_at
 from ..hf.compat import layers
 from ..hf.listening import TokenListener
 
@@ -121,7 +121,7 @@ def turns_of(model: Any) -> Turns:
 
 
 @contextlib.asynccontextmanager
-async def running(model: Any, call: Callable[[Cancellation], Any]) -> AsyncIterator[asyncio.Future[Any]]:
+async def running(model: Any, call: Callable[[Cancellation], Any], line: Line) -> AsyncIterator[asyncio.Future[Any]]:
     """Have a call made on the thread of a model, with the context variables of the task and the state of its thread.
 
     At the end of the context the call is cancelled, and has ended, even if the task is cancelled while it waits for
@@ -130,6 +130,7 @@ async def running(model: Any, call: Callable[[Cancellation], Any]) -> AsyncItera
     Args:
         model: the model.
         call: is given what cancels it.
+        line: of the user's code, for warnings.
 
     Yields:
         What the call returns or raises; to be waited for with ``asyncio.wait``, which does not cancel it.
@@ -139,7 +140,7 @@ async def running(model: Any, call: Callable[[Cancellation], Any]) -> AsyncItera
     cancellation = Cancellation()
 
     def job() -> Any:
-        with entered():
+        with entered(), warnings_at(line):
             return call(cancellation)
 
     future = turns_of(model).add(partial(copy_context().run, job))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedConfig, WhisperTimeStampLogitsProcessor
 from transformers.cache_utils import DynamicLayer
 from transformers.generation.utils import ALL_CACHE_NAMES, is_deepspeed_zero3_enabled, is_fsdp_managed_module
 
@@ -20,18 +20,22 @@ CACHE_NAME: str = ALL_CACHE_NAMES[0]
 RENAMED_CACHES = frozenset({"cache", "past_key_values", "cache_params"})
 
 
-def check_pair(model: Any, tokenizer: Any) -> None:
+def check_pair(model: Any, tokenizer: Any, call: str) -> None:
     """Refuse arguments that are not a model and a tokenizer, before either is used.
+
+    ``call`` is how the caller should be called, for the message.
 
     Raises:
         TokenizerError: they are swapped, or one is the name of a checkpoint.
     """
-    no_model, no_tokenizer = isinstance(model, PreTrainedTokenizerBase), isinstance(tokenizer, torch.nn.Module)
+    no_model = _is_tokenizer(model)
+    # An int is the width of the logits in the model's place, and nothing in the tokenizer's.
+    no_tokenizer = isinstance(tokenizer, (torch.nn.Module, PreTrainedConfig, *([int] if no_model else [])))
     if no_model or no_tokenizer:
         step = "swap the two" if no_model and no_tokenizer else f"pass the {'model' if no_model else 'tokenizer'} too"
         raise TokenizerError(
             f"expected a model and its tokenizer, got {type(model).__name__} as the model and "
-            f"{type(tokenizer).__name__} as the tokenizer; {step}"
+            f"{type(tokenizer).__name__} as the tokenizer; {step}: {call}"
         )
     for kind, value, loader in (("model", model, "AutoModelForCausalLM"), ("tokenizer", tokenizer, "AutoTokenizer")):
         if isinstance(value, str):
@@ -39,12 +43,17 @@ def check_pair(model: Any, tokenizer: Any) -> None:
                 f"expected a {kind}, got the string {shown(value)}; load it first: "
                 f"{loader}.from_pretrained({shown(value)})"
             )
-    inner = tokenizer_of(tokenizer)
-    if not hasattr(inner, "__len__") or not hasattr(inner, "eos_token_id"):
+    if not _is_tokenizer(tokenizer):
         raise TokenizerError(
             f"expected a tokenizer or a processor of transformers, got {type(tokenizer).__name__}; load it: "
             "AutoTokenizer.from_pretrained(...)"
         )
+
+
+def _is_tokenizer(value: Any) -> bool:
+    """Whether it is a tokenizer or a processor; a model may hold its tokenizer."""
+    inner = tokenizer_of(value)
+    return not isinstance(value, torch.nn.Module) and hasattr(inner, "__len__") and hasattr(inner, "eos_token_id")
 
 
 def check_generates(model: Any) -> None:
@@ -227,6 +236,37 @@ def adds_virtual_tokens(wrapper: Any) -> bool:
     """
     adapter = getattr(wrapper, "active_peft_config", None)
     return adapter is not None and bool(adapter.is_prompt_learning)
+
+
+_TIMESTAMPS = (
+    "return_timestamps: Whisper writes tokens of times between the words, also for audio of more than 30 seconds, and "
+    "constraints know nothing of them; pass return_timestamps=False and at most 30 seconds of audio, or transcribe "
+    "first, and give the text to a second model"
+)
+
+
+def check_timestamps(model: Any, generate_kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call in which Whisper would write timestamps, which no constraint allows.
+
+    Raises:
+        UnsupportedModel: timestamps are asked for, or the audio is so long that transformers needs them.
+    """
+    *_, innermost = layers(model)
+    if "return_timestamps" not in inspect.signature(innermost.generate).parameters:
+        return
+    config = generate_kwargs.get("generation_config") or innermost.generation_config
+    asked = generate_kwargs.get("return_timestamps")
+    features = generate_kwargs.get("input_features")
+    frames = 2 * innermost.config.max_source_positions  # of the 30 seconds that the encoder takes
+    is_long = isinstance(features, torch.Tensor) and features.shape[-1] > frames
+    if is_long or (getattr(config, "return_timestamps", False) if asked is None else asked):
+        raise UnsupportedModel(_TIMESTAMPS)
+
+
+def check_no_timestamps(processors: Iterable[Any]) -> None:
+    """Raise UnsupportedModel where one of the logits processors of a call makes Whisper write timestamps."""
+    if any(isinstance(processor, WhisperTimeStampLogitsProcessor) for processor in processors):
+        raise UnsupportedModel(_TIMESTAMPS)
 
 
 def continuous_batching_reason(model: Any) -> str:

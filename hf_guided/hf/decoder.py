@@ -21,7 +21,7 @@ from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..session.logprobs import LogprobRecorder, TokenLogprob
 from ..session.session import Session
 from ..vocabulary.retokenize import Continuation
-from .compat import CACHE_NAME, in_step_with_others
+from .compat import CACHE_NAME, check_no_timestamps, in_step_with_others
 from .decode.block_rule import BlockRule, block_rule
 from .decode.cache_slots import CacheSlots
 from .decode.call import DecodeOptions, GenerateCall
@@ -112,6 +112,7 @@ class GuidedDecoder:
                 serve.
             InvalidArgument: a streamer for several rows; another number of seeds than of rows; seeds of
                 sampled beams; log probabilities of beams.
+            UnsupportedModel: Whisper would write timestamps.
             BudgetTooSmall: the shortest text takes more tokens than the call, or the decoder, allows.
             VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
@@ -126,6 +127,7 @@ class GuidedDecoder:
             self.prompt_length, self.logprobs, self.plain_reason = call.prompt_length, None, _NOTHING_YET
             self._session.dead_ends.clear()
             self._session.limit_call(call.max_new_tokens if self._options.closes else None)
+            check_no_timestamps(logits_processor)
             if in_step_with_others(model):
                 # generate() does not tell a decoding method that it has to continue until all processes have ended.
                 raise UnsupportedConstraint(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from transformers.generation.configuration_utils import GenerationConfig, Genera
 from ..backends.base import CompiledConstraint
 from ..constraints.argument_checks import Rule, check, check_settings, is_int
 from ..constraints.values import Choice
-from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint
+from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint, warn
 from .compat import token_id_tuple
 
 _CONFIG = Rule(
@@ -87,10 +86,9 @@ class GenerationSettings:
         if not ignored:
             return
         given = ", ".join(f"{name}={value}" for name, value in ignored.items())
-        warnings.warn(
+        warn(
             f"{given}: ignored, because this call does not sample; pass do_sample=True to sample, or leave out "
-            f"{', '.join(ignored)}",
-            stacklevel=2,
+            f"{', '.join(ignored)}"
         )
 
     def _ignored(self, name: str) -> Any:

@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, StoppingCriteria
 
 from ..errors import VocabularySizeError
 from ..session.session import Session
+from .compat import check_no_timestamps
 
 
 class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
@@ -69,6 +70,17 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
 
     # generate() looks at the signature before every call; one that is kept costs it a third.
     __call__.__signature__ = inspect.signature(__call__)  # type: ignore[attr-defined]
+
+    def set_begin_index(self, begin_index: int) -> None:
+        """Called by Whisper's generate() before each segment of audio.
+
+        Raises:
+            UnsupportedModel: it would write timestamps.
+        """
+        frame = inspect.currentframe()
+        caller = None if frame is None else frame.f_back
+        # Whisper tells a processor nothing else before its decoder runs.
+        check_no_timestamps(() if caller is None else caller.f_locals.get("logits_processor") or ())
 
     def reset(self) -> None:
         """Start over: the next call is a new prompt, for any token ids."""

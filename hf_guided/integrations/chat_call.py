@@ -47,7 +47,7 @@ class ChatFields(BaseModel):
 
     @cached_property
     def _guide(self) -> Guide:
-        return Guide(self.tokenizer, self.model)
+        return Guide(self.model, self.tokenizer)
 
     @property
     def _model_name(self) -> str:

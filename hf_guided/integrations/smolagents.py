@@ -39,7 +39,7 @@ class GuidedTransformersModel(TransformersModel):  # type: ignore[misc]  # smola
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._templates = self.processor if hasattr(self, "processor") else self.tokenizer
-        self._guide = Guide(self._templates, self.model)
+        self._guide = Guide(self.model, self._templates)
 
     def generate(
         self, messages: list[Any], stop_sequences: list[str] | None = None, response_format: Any = None, **kwargs: Any

@@ -93,7 +93,7 @@ class GuidedSampler:
                 "in parts; train with plain data parallelism (torchrun, accelerate launch), or with a PEFT adapter"
             )
         self._trainer, self._settings = trainer, settings
-        self._guide = guide_for(trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model))
+        self._guide = guide_for(trainer.accelerator.unwrap_model(trainer.model), trainer.processing_class)
         self._kwargs = {name: value for name, value in trainer.generation_kwargs.items() if value is not None}
         if self._kwargs.get("num_return_sequences", 1) != 1:
             raise InvalidArgument(
@@ -113,7 +113,7 @@ class GuidedSampler:
         Raises:
             HFGuidedError: it cannot be enforced, or not within ``max_completion_length`` tokens.
         """
-        requests = self._guide.requests([constraint], [None], self._settings.backend)
+        requests = self._guide._requests([constraint], [None], self._settings.backend)
         check_compiled(requests)
         check_budgets(requests, GenerationSettings(self._trainer.model, self._kwargs), [()])
 
@@ -178,10 +178,10 @@ class GuidedSampler:
         guide, settings = self._guide, self._settings
         model = GenerationSettings(self._trainer.model, self._kwargs)
         stops = guide.vocabulary.stops_with_logits(model.stop_token_ids())
-        gate = guide.gate(settings.reasoning)
-        requests = guide.requests(completions.constraints, [None] * len(completions.results), settings.backend, gate)
+        gate = guide._gate(settings.reasoning)
+        requests = guide._requests(completions.constraints, [None] * len(completions.results), settings.backend, gate)
         options = SessionOptions(settings.backend, stops, max_new_tokens=model.max_new_tokens(0))
-        session = guide.session_of(requests, options)
+        session = guide._session_of(requests, options)
         masks = []
         for row, result in zip(session.begin(len(requests), completions.prompt_ids), completions.results, strict=True):
             bitmask = allocate_bitmask(len(result.token_ids), self.vocab_size)

@@ -67,6 +67,44 @@ NEWLINE = 1 << 16  # ``$`` also holds before a last line end
 _LETTERS = {"i": IGNORE_CASE, "s": DOT_ALL, "a": ASCII, "m": MULTI_LINE}
 
 
+_SETS_VERBOSE = re.compile(r"\(\?[aiLmsu]*x|\(\?[aiLmsu]*-[ims]*x")
+_PART = r"""(?P<group>\(\?(?P<on>[aiLmsux]*)(?:-(?P<off>[imsx]+))?:) | (?P<close>\))
+  | \\(?:N\{[^{}]*\}|.) | \[\^?\]?(?:\\.|[^\]\\])*\] | \(\?(?:\#[^)]*|[aiLmsux]+)\) | (?P<open>\() | ."""
+_PARTS = {
+    False: re.compile(_PART, re.VERBOSE | re.DOTALL),
+    True: re.compile(rf"(?P<ignored>(?:[ \t\n\r\v\f]|\#[^\n]*)+) | {_PART}", re.VERBOSE | re.DOTALL),
+}
+
+
+def without_verbose_mode(pattern: str, flags: int) -> str:
+    r"""A pattern of Python's with an empty comment in place of everything that verbose mode ignores.
+
+    The comment keeps its neighbours apart: in verbose mode ``\0 1`` is two characters, and ``x{1, 2}`` no repetition.
+    """
+    if not flags & re.VERBOSE and not _SETS_VERBOSE.search(pattern):
+        return pattern
+    written: list[str] = []
+    is_verbose = [bool(flags & re.VERBOSE)]  # of the whole pattern, and of each open group
+    position = 0
+    while position < len(pattern):
+        part = _PARTS[is_verbose[-1]].match(pattern, position)
+        assert part is not None
+        text, position, found = part[0], part.end(), part.groupdict()
+        if found.get("ignored"):
+            text = "(?#)"
+        elif found["group"]:
+            added, removed = found["on"], found["off"] or ""
+            is_verbose.append((is_verbose[-1] or "x" in added) and "x" not in removed)
+            removed = removed.replace("x", "")
+            text = f"(?{added.replace('x', '')}{'-' * bool(removed)}{removed}:"
+        elif found["open"]:
+            is_verbose.append(is_verbose[-1])
+        elif found["close"]:
+            is_verbose.pop()
+        written.append(text)
+    return "".join(written)
+
+
 def changed(flags: int, letters: str) -> int:
     """The flags with ``is-m`` and the like applied."""
     added, _, removed = letters.partition("-")

@@ -30,7 +30,16 @@ from .ast import (
     repeat,
 )
 from .charset import count_characters, tree_cache
-from .dialect import MULTI_LINE, NEWLINE, Dialect, PatternSyntaxError, Token, back_reference, changed
+from .dialect import (
+    MULTI_LINE,
+    NEWLINE,
+    Dialect,
+    PatternSyntaxError,
+    Token,
+    back_reference,
+    changed,
+    without_verbose_mode,
+)
 from .stored import stored
 
 MAX_DEPTH = 50  # maximum nesting of groups: each costs several frames here, and Python allows a thousand
@@ -42,6 +51,8 @@ _SPECIAL = re.compile(r"[\\\[(){*+?^$.]")
 _PYTHON, _PYTHON_IN_SCHEMA = Dialect(ecma=False, newline=True), Dialect(ecma=False, strict=True)
 _ECMA, _ECMA_AND_MORE = Dialect(ecma=True, lenient=False), Dialect(ecma=True)
 _ANNEX_B = Dialect(ecma=True, lenient=False, annex_b=True)
+# Global flags that choose Python's own classes of characters: such a pattern is read by Python's rules alone.
+_PYTHON_RULES = re.compile(r"\(\?[aimsx]*[au][aimsx]*\)")
 _PYTHON_ONLY = re.compile(r"\(\?(?:P|#|[aiLmsux]+\))|\\[AZz]")
 # What Python and ECMA-262 read alike where both take it: no classes by name, no dot, no group but (...) and (?:...).
 _ALIKE = re.compile(r"(?:[^\\.(\[{]|\\[^\w\s]|\((?!\?)|\(\?:|\{(?!,)|\[(?!\^?\])\^?(?:[^\\\[\]]|\\[^\w\s])*\])*")
@@ -52,8 +63,8 @@ _SET_OPERATIONS = ("[[", "--", "&&", "||", "~~")  # Python warns of these, they 
 def parse_fullmatch(pattern: str) -> Node:
     """All texts that ``re.fullmatch(pattern, text)`` accepts; raises re.error, or UnsupportedRegex.
 
-    Not supported are back-references, possessive or atomic groups, verbose mode, and look-around, anchors or word
-    boundaries where they cannot be said exactly (inside a repetition, for one).
+    Not supported are back-references, possessive or atomic groups, and look-around, anchors or word boundaries where
+    they cannot be said exactly (inside a repetition, for one).
     """
     with _shallow():
         return language(_branches(pattern, _PYTHON, _flags(pattern)))
@@ -65,7 +76,8 @@ def parse_search(pattern: str) -> Node:
 
     JSON Schema means ECMA-262 (in unicode mode), validators in Python use ``re``. Where the two disagree (``\d`` and
     Arabic digits, ``$`` before a last line end) the stricter meaning holds, so that both accept every match. What
-    only one of them knows (``\p{L}``, ``\A``) has its meaning there. A pattern that neither takes (``[\w-\.]``) is
+    only one of them knows (``\p{L}``, ``\A``) has its meaning there; a pattern that begins with ``(?u)`` or ``(?a)``,
+    flags that only Python knows, is read by Python's rules alone. A pattern that neither takes (``[\w-\.]``) is
     read as ECMA-262 without unicode mode; re.error where no reading is left, UnsupportedRegex as ``parse_fullmatch``.
     """
     found = stored(pattern)
@@ -96,6 +108,8 @@ def _readings(pattern: str, python: Dialect, ecma: Dialect) -> list[Node]:
             with suppress(PatternSyntaxError):
                 return [_parsed(pattern, dialect, 0)]
         raise
+    if _PYTHON_RULES.match(pattern):
+        return [_parsed(pattern, _PYTHON, flags)]
     found = _parsed(pattern, python if "$" in pattern else _PYTHON_IN_SCHEMA, flags)
     is_alike = _ALIKE.fullmatch(pattern) is not None
     if is_alike and not (python.newline and "$" in pattern):
@@ -113,9 +127,7 @@ def _parsed(pattern: str, dialect: Dialect, flags: int) -> Node:
 
 
 def _branches(pattern: str, dialect: Dialect, flags: int) -> list[Branch]:
-    if flags & re.VERBOSE:
-        raise UnsupportedRegex("verbose mode (?x) is not supported; write the pattern without white space", 0)
-    return _Reader(pattern, dialect).alternatives(flags | NEWLINE * dialect.newline, 0)
+    return _Reader(without_verbose_mode(pattern, flags), dialect).alternatives(flags | NEWLINE * dialect.newline, 0)
 
 
 def check_length(pattern: str) -> int:
@@ -231,8 +243,6 @@ class _Reader:
         if opening.startswith("(?("):
             raise UnsupportedRegex("conditional groups are not supported", position)
         if opening.endswith(":"):
-            if "x" in opening.partition("-")[0]:
-                raise UnsupportedRegex("verbose mode (?x:...) is not supported", position)
             flags = changed(flags, opening[2:-1])
         negative = opening.endswith("!")
         if negative and self._dialect.strict:

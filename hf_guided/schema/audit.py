@@ -6,8 +6,9 @@ Probable typing mistakes are found too: JSON Schema allows every keyword and for
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
@@ -30,6 +31,7 @@ _IN_GENERAL = (
 )
 _POINT = "integers with a point (1.0)"
 _LONG = f"integers of more than {MAX_DIGITS} digits"
+_SCREEN, _COLUMNS = 20, 100  # rows of a repr, and characters of its lines
 MOST_LOOKED_AT = 1000
 """Unknown names that are compared with the known ones: each takes a fifth of a millisecond."""
 
@@ -56,9 +58,9 @@ class AuditRow(NamedTuple):
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
-    """A report; ``print(audit)`` shows it as a table.
+    """A report; ``print(audit)`` shows all of it as a table, its repr what fits a screen, losses first.
 
     Args:
         constraint: the constraint of the request.
@@ -85,6 +87,26 @@ class Audit:
         """The rows that are not enforced."""
         return tuple(row for row in self.rows if row.outcome == "lost")
 
+    def __repr__(self) -> str:
+        counts = Counter(row.outcome for row in self.rows)
+        found = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        order = ("lost", "validator", "narrower", "annotation", "enforced")
+        shown = sorted(self.rows, key=lambda row: order.index(row.outcome))[:_SCREEN]
+        short = tuple(
+            row._replace(
+                pointer=_shortened(row.pointer, 40),
+                keyword=_shortened(row.keyword, 40),
+                detail=_shortened(row.detail, len(row.detail)),
+            )
+            for row in shown
+        )
+        reason = _shortened(self.reason, len(self.reason))
+        lines = str(replace(self, reason=reason, rows=short, spelling=None)).splitlines()
+        lines.insert(0, f"Audit: {'ok' if self.ok else 'not ok'} ({found or 'no rows'})")
+        if len(self.rows) > _SCREEN:
+            lines.append(f"... {len(self.rows) - _SCREEN} more rows; print(audit) shows all")
+        return "\n".join(line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 4]} ..." for line in lines)
+
     def __str__(self) -> str:
         lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
         if self.spelling == "canonical":
@@ -98,6 +120,12 @@ class Audit:
         for cells in table:
             lines.append("  ".join([*(cells[i].ljust(widths[i]) for i in range(3)), cells[3]]).rstrip())
         return "\n".join(lines)
+
+
+def _shortened(text: str, most: int) -> str:
+    """The end of a text: of a pointer, it tells more than the beginning."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"...{line[len(line) - most + 3 :]}"
 
 
 def audit(

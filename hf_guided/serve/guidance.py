@@ -54,7 +54,7 @@ class Guidance:
             workers=max(compiler.workers, _LEAST_WORKERS),
             cache_bytes=options.compile_cache_bytes,
         )
-        self.guide = Guide(served.templates, served.model, options=compiler)
+        self.guide = Guide(served.model, served.templates, options=compiler)
         self._model = served.model
         self._strict_budget = options.strict_budget
         self._may_think = options.reasoning != "off"
@@ -65,7 +65,7 @@ class Guidance:
                 "thinking; use 'auto'"
             )
         thinking = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
-        self._gate = self.guide.gate(thinking)
+        self._gate = self.guide._gate(thinking)
         self._metrics = metrics
         self.queue = CompileQueue(compiler.workers)
 
@@ -88,7 +88,7 @@ class Guidance:
             gate = self._gate if self.thinks(call) else None
             settings = self._settings(call, min(max_new_tokens))
             constraint = self._bound(call)
-            guided = Request(gate=self.guide.answer_gate(gate, call.constraint))
+            guided = Request(gate=self.guide._answer_gate(gate, call.constraint))
             if constraint is not None:
                 guided = await self._compiled(constraint, gate, client)
                 await asyncio.to_thread(check_settings, [guided], settings)
@@ -151,11 +151,11 @@ class Guidance:
         requests: list[Request] = []
 
         def submit() -> Future[Any]:
-            requests[:] = self.guide.requests([constraint], [None], gate=gate)
+            requests[:] = self.guide._requests([constraint], [None], gate=gate)
             assert requests[0].compiled is not None
             return requests[0].compiled
 
-        known = self.guide.knows(constraint)
+        known = self.guide._knows(constraint)
         self._metrics.count("compile_cache_hits" if known else "compile_cache_misses")
         future = submit() if known else await self.queue.begin(client, submit)
         done = asyncio.wrap_future(future)

@@ -8,13 +8,12 @@ or load. The choice changes only the speed, and no host waits for a device.
 from __future__ import annotations
 
 import threading
-import warnings
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..errors import cause
+from ..errors import cause, warn
 from ..options import KernelOptions
 from ..vocabulary.bitmask import WORD_BITS
 
@@ -128,10 +127,7 @@ class _Fastest:
 
     def _fail(self, error: Exception) -> None:
         self._kernel, self.name, self.reason = apply_with_torch, "torch", cause(error)
-        warnings.warn(
-            f"hf-guided masks scores with torch's own operations, which are slower: its kernel failed ({self.reason})",
-            stacklevel=2,
-        )
+        warn(f"hf-guided masks scores with torch's own operations, which are slower: its kernel failed ({self.reason})")
 
 
 def _loaded(device: torch.device, options: KernelOptions) -> tuple[MaskKernel, str]:

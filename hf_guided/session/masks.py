@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import EmptyIntersection, StopTokenError
+from ..errors import EmptyIntersection, StopTokenError, warn
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import ALL_ALLOWED, unpack
 from ..vocabulary.tokens import Vocabulary
@@ -336,7 +335,7 @@ class MaskFiller:
         """Warn, once for each cause; without a cause, once for each message."""
         if (cause or message) not in self._warned:
             self._warned.add(cause or message)
-            warnings.warn(message, stacklevel=4)
+            warn(message)
 
 
 def _sent(bitmask: Tensor, device: torch.device) -> Tensor:

@@ -56,7 +56,7 @@ def test_asynchronous_batches(sampling: dict[str, Any], graphs: bool) -> None:
 @on_gpu
 def test_graphs_read_the_masks_where_they_were_captured() -> None:
     model, tokenizer = demo.load()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     config = ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64, use_cuda_graph=True)
     manager = guide.attach(model.cuda().init_continuous_batching(continuous_batching_config=config))
     masks = first_processor(manager)

@@ -45,7 +45,7 @@ def test_fast_loop_queues_its_passes_without_a_wait(rows: int, monkeypatch: pyte
         return passes[-1]
 
     monkeypatch.setattr(CacheSlots, "run", strict)
-    guide = hg.Guide(tokenizer, model.cuda())
+    guide = hg.Guide(model.cuda(), tokenizer)
     inputs = tokenizer([example.prompt for example in examples], return_tensors="pt", padding=True, padding_side="left")
     decoder = guide.decoder([example.schema for example in examples])
     model.generate(**inputs.to("cuda"), custom_generate=decoder, max_new_tokens=200)

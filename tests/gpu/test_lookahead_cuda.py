@@ -90,7 +90,7 @@ def test_masks_on_a_device_are_those_of_the_cpu(device: torch.device) -> None:
 def test_overlap_on_is_overlap_off(device: torch.device, mode: dict[str, int]) -> None:
     model, tokenizer = demo.load()
     model = model.double().to(device)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     for example in demo.examples(3 if device.type == "cuda" else 1, seed=2):
         inputs = tokenizer(example.prompt, return_tensors="pt", return_token_type_ids=False).to(device)
         outputs = []

@@ -110,8 +110,8 @@ def test_tokens_do_not_depend_on_resident_masks(device: torch.device, monkeypatc
         plain = model.generate(**settings, logits_processor=[processor], stopping_criteria=criteria)
         return [*plain.tolist(), *model.generate(**settings, custom_generate=guide.decoder(constraints)).tolist()]
 
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     resident = tokens(guide)
     for rows in (0, 4):
         monkeypatch.setenv("HF_GUIDED_MASK_TABLE_BYTES", str(rows * 4 * -(-guide.vocabulary.padded_size // 32)))
-        assert tokens(hg.Guide(tokenizer, model)) == resident
+        assert tokens(hg.Guide(model, tokenizer)) == resident

@@ -19,7 +19,7 @@ pytestmark = [
 @pytest.mark.parametrize("asked", [{}, {"jump_forward": False}, {"num_beams": 2}], ids=str)
 def test_a_trace_from_the_gpu(asked: dict[str, Any]) -> None:
     model, tokenizer = demo.load()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     examples = demo.EXAMPLES[:3]
     found = []
     for device in ("cpu", "cuda"):

@@ -30,7 +30,7 @@ REFUSALS = InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded
 def guide() -> hg.Guide:
     """Made before any fork, with its engines: what they take once is no compile's."""
     tokenizer = vocabularies.demo()
-    made = hg.Guide(tokenizer, len(tokenizer))
+    made = hg.Guide(len(tokenizer), tokenizer)
     for constraint, backend in (hg.Regex("a"), "llguidance"), (hg.Regex("a"), "xgrammar"), (hg.Regex("a"), "native"):
         made.compile(constraint, backend)
     made.compile({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}}})

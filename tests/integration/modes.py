@@ -172,7 +172,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.model = models.llama(self.tokenizer)
-        self.guide = hg.Guide(self.tokenizer, self.model)
+        self.guide = hg.Guide(self.model, self.tokenizer)
 
     @cached_property
     def double(self) -> LlamaForCausalLM:
@@ -403,7 +403,7 @@ def several_stops(stage: Stage, kind: Kind, seed: int) -> Outputs:
     """generation_config knows three; each must be able to end a row."""
     stops = [stage.tokenizer.eos_token_id, *stage.control_ids[-2:]]
     model = stage.with_stop_tokens(*stops)
-    results = guided(stage, kind, stage.prompts(ROWS, seed), model=model, guide=hg.Guide(stage.tokenizer, model), **HOT)
+    results = guided(stage, kind, stage.prompts(ROWS, seed), model=model, guide=hg.Guide(model, stage.tokenizer), **HOT)
     used = {result.token_ids[-1] for result in results if result.finish_reason == "stop"}
     assert len(used) > 1, "only one of three stop tokens was ever allowed"
     return results
@@ -413,7 +413,7 @@ def stops_without_the_tokenizers(stage: Stage, kind: Kind, seed: int) -> Outputs
     """generation_config knows a control token only: rows that end with the tokenizer's EOS must still end."""
     stop = stage.control_ids[-1]
     model = stage.with_stop_tokens(stop)
-    guide = hg.Guide(stage.tokenizer, model)
+    guide = hg.Guide(model, stage.tokenizer)
     ids = stage.prompts(ROWS, seed)
     output = model.generate(
         ids,

@@ -18,4 +18,4 @@ def model() -> LlamaForCausalLM:
 
 @cache
 def guide() -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), model())
+    return hg.Guide(model(), vocabularies.demo())

@@ -19,6 +19,7 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.errors import users_line
 from hf_guided.generation import api
 from hf_guided.generation.threads import THREAD_NAME, Cancellation, running, turns_of
 
@@ -492,7 +493,7 @@ def test_a_cancellation_that_comes_while_a_job_ends_is_not_lost() -> None:
         assert release.wait(120)
 
     async def one(futures: list[Any]) -> None:
-        async with running(object(), job) as ended:
+        async with running(object(), job, users_line()) as ended:
             futures.append(ended)
             await until(reached.is_set)
 

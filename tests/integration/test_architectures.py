@@ -38,7 +38,7 @@ IN_THE_FAST_LOOP = frozenset({"llama, base", "mistral, base", "gpt2, base", "mix
 @cache
 def guide() -> hg.Guide:
     """Compiles the constraints once for all models, which have the same vocabulary."""
-    return hg.Guide(tokenizer(), WIDTH)
+    return hg.Guide(WIDTH, tokenizer())
 
 
 @pytest.mark.filterwarnings("ignore")  # of transformers, about configs of this size

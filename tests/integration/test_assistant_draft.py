@@ -69,7 +69,7 @@ def assistant(name: str) -> PreTrainedModel:
 
 @cache
 def guide(name: str) -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), assistant(name))
+    return hg.Guide(assistant(name), vocabularies.demo())
 
 
 class Conversation:

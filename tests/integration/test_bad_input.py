@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -261,26 +262,26 @@ def test_logits_narrower_than_the_vocabulary() -> None:
     tokens, width = len(vocabularies.demo()), len(vocabularies.demo()) - 8
     for given in (narrow, narrow.config, width):
         with pytest.raises(VocabularySizeError, match=f"{tokens} tokens.*{width} columns.*resize_token_embeddings"):
-            hg.Guide(vocabularies.demo(), given)
+            hg.Guide(given, vocabularies.demo())
 
 
 def test_tokenizer_without_eos() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=copy.deepcopy(vocabularies.demo().backend_tokenizer))
     assert tokenizer.eos_token_id is None
     with pytest.raises(StopTokenError, match="no EOS token"):
-        hg.Guide(tokenizer, model().config.vocab_size)
-    assert hg.Guide(tokenizer, model()).vocabulary.stop_token_ids == (vocabularies.demo().eos_token_id,)
+        hg.Guide(model().config.vocab_size, tokenizer)
+    assert hg.Guide(model(), tokenizer).vocabulary.stop_token_ids == (vocabularies.demo().eos_token_id,)
 
 
 def test_wordpiece_is_refused_by_name() -> None:
     tokenizer = BertTokenizerFast(vocab={"[UNK]": 0, "[SEP]": 1, "[CLS]": 2, "[PAD]": 3, "[MASK]": 4, "a": 5, "##b": 6})
     with pytest.raises(UnsupportedTokenizer, match="BertTokenizer"):
-        hg.Guide(tokenizer, 7)
+        hg.Guide(7, tokenizer)
 
 
 def test_unigram_without_braces_cannot_write_json() -> None:
     tokenizer = vocabularies.tiny_unigram()
-    t5 = hg.Guide(tokenizer, len(tokenizer))
+    t5 = hg.Guide(len(tokenizer), tokenizer)
     with pytest.raises(UnwritableConstraint, match=r"'\{'"):
         t5.compile({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
     with pytest.raises(UnwritableConstraint, match=r"'\{'"):
@@ -302,15 +303,22 @@ def test_model_and_tokenizer_in_each_other_s_place(with_guide: bool) -> None:
         hg.generate("gpt2", tokenizer, "Hi", CHOICE, guide=own)
     with pytest.raises(TokenizerError, match="got the string 'gpt2'; load it first: AutoTokenizer"):
         hg.generate(model(), "gpt2", "Hi", CHOICE, guide=own)
-    if not with_guide:
-        with pytest.raises(TokenizerError, match="swap the two"):
-            hg.Guide(model(), tokenizer)
+    if with_guide:
+        return
+    processor = SimpleNamespace(tokenizer=tokenizer)
+    for given in (tokenizer, processor):
+        for other in (model(), model().config, len(tokenizer)):
+            with pytest.raises(TokenizerError, match=r"swap the two: hg\.Guide\(model, tokenizer\)$"):
+                hg.Guide(given, other)
+    with pytest.raises(TokenizerError, match=r"pass the tokenizer too: hg\.Guide\(model, tokenizer\)$"):
+        hg.Guide(model(), model().config)
+    assert hg.Guide(model(), processor).tokenizer is tokenizer
 
 
 @pytest.mark.parametrize("given", [None, object(), 12.0])
 def test_model_of_another_kind(given: Any) -> None:
     with pytest.raises(TokenizerError, match="expected a PreTrainedModel, a config"):
-        hg.Guide(vocabularies.demo(), given)
+        hg.Guide(given, vocabularies.demo())
 
 
 # -- stop tokens -----------------------------------------------------------------------------------------------------
@@ -325,13 +333,13 @@ def without_eos() -> LlamaForCausalLM:
 
 def test_stop_token_that_the_generation_config_does_not_know() -> None:
     with pytest.raises(StopTokenError, match=r"\[7\] are unknown to model.generation_config.*eos_token_id = \[2, 7\]"):
-        hg.Guide(vocabularies.demo(), model(), stop_token_ids=[7])
+        hg.Guide(model(), vocabularies.demo(), stop_token_ids=[7])
 
 
 @pytest.mark.parametrize("outside", [-1, 1_000_000])
 def test_stop_token_outside_the_logits(outside: int) -> None:
     with pytest.raises(StopTokenError, match=str(outside)):
-        hg.Guide(vocabularies.demo(), model().config.vocab_size, stop_token_ids=[outside])
+        hg.Guide(model().config.vocab_size, vocabularies.demo(), stop_token_ids=[outside])
     with pytest.raises(StopTokenError, match=str(outside)):
         guide().logits_processor(CHOICE, stop_token_ids=[outside])
 
@@ -349,7 +357,7 @@ def test_hg_generate_without_any_stop_token() -> None:
 def test_a_row_that_never_ends() -> None:
     """generate() knows none of the stop tokens; the row says so a few tokens behind its end, not at max_new_tokens."""
     deaf = without_eos()
-    processor = hg.Guide(vocabularies.demo(), deaf).logits_processor(CHOICE)
+    processor = hg.Guide(deaf, vocabularies.demo()).logits_processor(CHOICE)
     with pytest.raises(StopTokenError, match="row 0 has ended.*generate.. continues.*eos_token_id"):
         plain([processor], own=deaf, max_new_tokens=10_000)
     assert processor.stats.calls < 12

@@ -261,7 +261,7 @@ def test_hostile_rows_end_no_job(tmp_path: Path) -> None:
     done = {one["row"]: one for one in strict_lines(tmp_path / "out.jsonl")}
     errors = {one["row"]: one["error"] for one in strict_lines(tmp_path / "out.failures.jsonl")}
     assert all(re.fullmatch("[a-z]{3,12}", one["text"]) for one in done.values())
-    least = hg.Guide(tokenizer, its_demo).compile(hg.Regex("[a-z]{3,12}")).matcher().min_tokens_to_finish()
+    least = hg.Guide(its_demo, tokenizer).compile(hg.Regex("[a-z]{3,12}")).matcher().min_tokens_to_finish()
     for row, length in enumerate(lengths):
         assert (row in done) == (length <= positions - least), "the shortest text and its end have room"
         if length >= positions:

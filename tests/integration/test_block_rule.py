@@ -266,7 +266,7 @@ def limited(guide: hg.Guide, constraints: Any, max_new_tokens: int = 60) -> Any:
 
 
 def check(model: Any, inputs: dict[str, Any], plain: bool, forms: dict[str, dict[str, Any]]) -> None:
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     rows = len(inputs["input_ids"])
     # The free row ends only with the limit, so that the others meet a row that goes on.
     limit, constraints = (34, SHORT_CONSTRAINTS) if inputs["input_ids"].shape[1] < 20 else (60, CONSTRAINTS)
@@ -307,7 +307,7 @@ def test_token_types_are_those_that_generate_passes(length: int, rows: int) -> N
 
 def test_a_trial_costs_few_passes_once() -> None:
     model = overriding(Forwards)()
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     # The first call would run the prompt while this compiles, and forced text after it.
     guide.compile(CONSTRAINTS[1])
     passes, forward = [], model.forward
@@ -367,7 +367,7 @@ def test_models_that_cannot_be_tried_run_as_generate_runs_them(why: str) -> None
         model.train()
     if why == "compiled":
         model.model.layers[0].compile(backend="eager")
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     inputs = prompts(2, 6, max_new_tokens=60)
     expected = model.generate(**inputs, logits_processor=[limited(guide, CONSTRAINTS)]).tolist()
     needed = len(passes)
@@ -382,7 +382,7 @@ class SomeCache(DynamicCache):
 
 def test_unknown_caches_take_transformers_own_loop() -> None:
     model = llama()
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     inputs = prompts(1, 6, max_new_tokens=60)
     decoder = guide.decoder(CONSTRAINTS[1])
     expected = model.generate(**inputs, logits_processor=[limited(guide, CONSTRAINTS[1])])
@@ -391,7 +391,7 @@ def test_unknown_caches_take_transformers_own_loop() -> None:
 
 
 def test_seeds_draw_the_same_in_both_loops() -> None:
-    guide = hg.Guide(TOKENIZER, fast := overriding(LlamaForCausalLM)())
+    guide = hg.Guide(fast := overriding(LlamaForCausalLM)(), TOKENIZER)
     plain = overriding(OwnLoop)()
     plain.load_state_dict(fast.state_dict())
     inputs = prompts(2, 6, max_new_tokens=60) | {"do_sample": True, "top_k": 0, "temperature": 1.3}
@@ -404,7 +404,7 @@ def test_seeds_draw_the_same_in_both_loops() -> None:
 
 
 def test_log_probabilities_are_the_same_in_both_loops() -> None:
-    guide = hg.Guide(TOKENIZER, fast := overriding(LlamaForCausalLM)())
+    guide = hg.Guide(fast := overriding(LlamaForCausalLM)(), TOKENIZER)
     plain = overriding(OwnLoop)()
     plain.load_state_dict(fast.state_dict())
     entries = []
@@ -425,12 +425,12 @@ def test_continuous_batching_refuses_virtual_tokens(build: Callable[[], Any]) ->
     with pytest.raises(hg.UnsupportedModel, match="cannot run Peft.*virtual tokens"):
         hg.generate(model, TOKENIZER, "a", CONSTRAINTS[1], continuous_batching=True, max_new_tokens=60)
     with pytest.raises(hg.UnsupportedModel, match="cannot run Peft.*virtual tokens"):
-        hg.Guide(TOKENIZER, model).attach(model.init_continuous_batching())
+        hg.Guide(model, TOKENIZER).attach(model.init_continuous_batching())
 
 
 def test_continuous_batching_refuses_requests_that_change_the_frequencies() -> None:
     model = llama("dynamic")
-    manager = hg.Guide(TOKENIZER, model).attach(model.init_continuous_batching())
+    manager = hg.Guide(model, TOKENIZER).attach(model.init_continuous_batching())
     with pytest.raises(hg.UnsupportedModel, match="dynamic RoPE changes at 40 tokens.*may reach 52"):
         manager.add_request([100, 101, 102], max_new_tokens=50, response_format=CONSTRAINTS[1])
     manager.add_request([100, 101, 102], max_new_tokens=30, response_format=hg.Choice(["yes", "no"]))
@@ -526,7 +526,7 @@ def test_a_verdict_is_not_used_for_a_changed_model(why: str) -> None:
             return output
 
         model.forward = last_token_steered
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     decoder = guide.decoder(CONSTRAINTS)
     inputs = prompts(2, 6, max_new_tokens=60)
     expected = model.generate(**inputs, logits_processor=[limited(guide, CONSTRAINTS)]).tolist()
@@ -537,7 +537,7 @@ def test_a_verdict_is_not_used_for_a_changed_model(why: str) -> None:
 def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:
     """generate() resets them in a pass below the length of pretraining, not in one of just this length."""
     model = llama("dynamic")
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     forced = hg.Regex('\\{"name": "x", "ci[a-z]*')
     guide.compile(forced)
     outputs = []
@@ -553,7 +553,7 @@ def test_dynamic_frequencies_that_an_earlier_call_changed() -> None:
 def test_a_rejected_draft_ends_no_row() -> None:
     """Where only the draft would come to a position at which other processors leave nothing."""
     model = overriding(LlamaForCausalLM)()
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     constraint = hg.Regex("[a-z](c[0-9]|d|e)[a-z]{5,30}")
     ids = TOKENIZER("ac7 bc7 cc7 dc7 ec7 fc7 gc7 ", add_special_tokens=False, return_tensors="pt").input_ids
     digits = [3 + byte for byte in b"0123456789"]
@@ -567,7 +567,7 @@ def test_a_rejected_draft_ends_no_row() -> None:
 def test_a_trial_is_for_the_methods_that_were_tried() -> None:
     """Also where an instance gets another one later."""
     model = overriding(Forwards)()
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     inputs = prompts(1, 6, max_new_tokens=60)
     decoder = guide.decoder(CONSTRAINTS[1])
     expected = model.generate(**inputs, custom_generate=decoder).tolist()
@@ -580,7 +580,7 @@ def test_a_trial_is_for_the_methods_that_were_tried() -> None:
 
 def test_seeds_are_counted_in_both_loops() -> None:
     model = overriding(LlamaForCausalLM)()
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     for more in ({}, {"output_scores": True, "return_dict_in_generate": True}):
         with pytest.raises(hg.InvalidArgument, match="one for each of 2 rows, got 1"):
             inputs = prompts(2, 6, max_new_tokens=9) | {"do_sample": True} | more

@@ -65,7 +65,7 @@ class NeverEnds(LogitsProcessor):
 def stage() -> tuple[Any, Any, hg.Guide]:
     tokenizer = vocabularies.demo()
     model = models.llama(tokenizer)
-    return model, tokenizer, hg.Guide(tokenizer, model)
+    return model, tokenizer, hg.Guide(model, tokenizer)
 
 
 def minimum(constraint: Any) -> int:

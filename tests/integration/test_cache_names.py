@@ -86,7 +86,7 @@ def test_two_names_at_once_are_refused() -> None:
 @pytest.mark.parametrize("form", [{}, {"jump_forward": False}, {"draft": "prompt_lookup"}])
 def test_a_filled_cache_is_seen_by_the_decoder(form: dict[str, Any]) -> None:
     model = llama()
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     constraint = hg.Regex(PATTERN.pattern)
     cache, ids = filled(model)
     before = cache.get_seq_length()
@@ -102,7 +102,7 @@ def test_a_filled_cache_is_seen_by_the_decoder(form: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_with_code_of_their_own(kind: str) -> None:
     model = llama(kind)
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     constraint = hg.Regex(PATTERN.pattern)
     ids = TOKENIZER(PROMPT, return_tensors="pt")["input_ids"]
     processor = guide.logits_processor(constraint, max_new_tokens=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from transformers.generation.continuous_batching import ContinuousBatchingManage
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.generation.prompts import _hint
 from tests import vocabularies
 from tests.integration import models
 from tests.pairs import one_in
@@ -54,6 +56,7 @@ def now() -> str:
 
 
 WEATHER = hg.ToolCalls([weather], choice="required", parallel=False)
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"]}
 NOW = hg.ToolCalls([now], choice="required", parallel=False)
 
 
@@ -281,6 +284,34 @@ def test_a_tokenizer_without_a_template(sent: Prompts, tokenizer: Any) -> None:
 
 
 # -- descriptions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "constraint", "is_named"),
+    [
+        ("Which colour?", ["red", "blue"], False),
+        ("Which colour, red or Blue?", ["red", "blue"], True),
+        ("Who?", PERSON, False),
+        ("Who? Answer as JSON.", PERSON, True),
+        ("Who? The name, please.", PERSON, True),
+        ("When?", re.compile("[0-9]{4}"), False),
+        ("When? In this format: 2026.", re.compile("[0-9]{4}"), True),
+        ("When?", None, True),
+        ("When?", NOW, True),
+    ],
+)
+def test_a_chat_that_does_not_name_the_format_has_one_hint(
+    tokenizer: Any, content: str, constraint: Any, is_named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    _hint.cache_clear()
+    model, chat = models.llama(tokenizer), [{"role": "user", "content": content}]
+    hg.generate(model, tokenizer, chat, constraint, describe=True, **SHORT)
+    hg.generate(model, tokenizer, content, constraint if is_named else ["a"], show_tools=False, **SHORT)  # not a chat
+    assert not caplog.records
+    for _ in range(2):
+        hg.generate(model, tokenizer, chat, constraint, **SHORT)
+    assert [record.name for record in caplog.records] == ([] if is_named else ["hf_guided"])
+    assert is_named or "describe=True" in caplog.text
 
 
 @pytest.mark.parametrize("face", one_in(2, FACES, first=1))

@@ -1,4 +1,4 @@
-"""Other people's clients against ``hf-guided serve demo``: their newest versions, each in an environment of its own.
+"""Other people's clients against ``hf-guided serve``: their newest versions, each in an environment of its own.
 
 They do not all agree on one version of openai's package. What each is used for stands in tests/clients. The demo model
 is no assistant: the types of answers are checked, not what they say.
@@ -32,7 +32,19 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=[[], ["--continuous-batching"]], ids=["one by one", "shared batches"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    command = [sys.executable, "-m", "hf_guided", "serve", "demo", "--host", "127.0.0.1", "--port", "0", *request.param]
+    command = [
+        sys.executable,
+        "-m",
+        "hf_guided",
+        "serve",
+        "--model",
+        "demo",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        *request.param,
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert server.stdout is not None

@@ -88,7 +88,7 @@ def old_objects_aside() -> Iterator[None]:
 def pair(name: str) -> tuple[LlamaForCausalLM, hg.Guide]:
     tokenizer = getattr(vocabularies, name)()
     model = models.llama(tokenizer, layers=1)
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 def model(name: str = "demo") -> LlamaForCausalLM:
@@ -375,7 +375,7 @@ def test_masks_stay_where_they_are(rows: int, filled_late: bool, monkeypatch: py
     """What a CUDA graph that was captured for one batch reads in all others; tables of masks have any size."""
     monkeypatch.setenv("HF_GUIDED_MASK_TABLE_BYTES", str(rows * 4 * words(model().config.vocab_size)))
     monkeypatch.setattr(request_masks, "called_after_forward", lambda manager: filled_late)
-    manager = hg.Guide(tokenizer(), model()).attach(unstarted())
+    manager = hg.Guide(model(), tokenizer()).attach(unstarted())
     masks = first_processor(manager)
     addresses, padding, count, shared, own = set(), set(), 0, 0, 0
 
@@ -568,9 +568,9 @@ def test_a_manager_has_one_guide_of_its_own_width() -> None:
     manager = guide().attach(unstarted())
     assert guide().attach(manager) is manager
     with pytest.raises(ValueError, match="another Guide"):
-        hg.Guide(tokenizer(), model()).attach(manager)
+        hg.Guide(model(), tokenizer()).attach(manager)
     with pytest.raises(hg.VocabularySizeError, match="build the Guide with this model"):
-        hg.Guide(tokenizer(), model().config.vocab_size + 32).attach(unstarted())
+        hg.Guide(model().config.vocab_size + 32, tokenizer()).attach(unstarted())
 
 
 def test_generate_batch_refuses_what_it_would_drop() -> None:

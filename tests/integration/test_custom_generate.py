@@ -53,7 +53,7 @@ def text_of(tokenizer, inputs, output, row=0):
 def test_the_tokens_are_the_decoders(loaded, repository, draft):
     model, tokenizer = loaded
     inputs = encoded(tokenizer, *(example.prompt for example in PEOPLE[:2]))
-    decoder = hg.Guide(tokenizer, model).decoder([SCHEMA, None], draft=draft)
+    decoder = hg.Guide(model, tokenizer).decoder([SCHEMA, None], draft=draft)
     expected = model.generate(**inputs, **SETTINGS, custom_generate=decoder)
     output = model.generate(
         **inputs,
@@ -73,7 +73,7 @@ def test_samples_are_the_decoders_and_match(loaded, repository):
     inputs = encoded(tokenizer, "When? ")
     pattern = re.compile("[0-9]{4}-[0-9]{2}")
     hot = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 20}
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     expected = model.generate(**inputs, **hot, custom_generate=guide.decoder(pattern, seeds=[7]))
     output = model.generate(
         **inputs, **hot, custom_generate=repository, trust_remote_code=True, guide=guide, constraint=pattern, seeds=[7]
@@ -122,7 +122,7 @@ def test_beams_run_through_transformers_own_loop(loaded, repository):
     model, tokenizer = loaded
     inputs = encoded(tokenizer, "Is it paid? ")
     beams = {"num_beams": 3, "num_return_sequences": 2, "do_sample": False, "max_new_tokens": 20}
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     expected = model.generate(**inputs, **beams, logits_processor=[guide.logits_processor(["yes", "no"])])
     output = model.generate(
         **inputs,
@@ -143,7 +143,7 @@ def test_a_model_that_was_loaded_from_such_a_repository(loaded, repository):
     free = {"do_sample": False, "max_new_tokens": 30}
     assert torch.equal(model.generate(**inputs, **free), plain.generate(**inputs, **free))
     assert torch.equal(model.generate(inputs["input_ids"], **free), plain.generate(inputs["input_ids"], **free))
-    expected = plain.generate(**inputs, **SETTINGS, custom_generate=hg.Guide(tokenizer, plain).decoder(SCHEMA))
+    expected = plain.generate(**inputs, **SETTINGS, custom_generate=hg.Guide(plain, tokenizer).decoder(SCHEMA))
     guided = model.generate(**inputs, **SETTINGS, tokenizer=tokenizer, response_format=SCHEMA)
     assert torch.equal(guided, expected)
     [result] = hg.generate(model, tokenizer, PEOPLE[0].prompt, SCHEMA, do_sample=False)  # calls the replaced generate()

@@ -54,7 +54,7 @@ def family(name: str) -> tuple[Any, hg.Guide]:
     """A float64 model and its guide."""
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 def inputs(name: str, rows: int) -> dict[str, Tensor]:

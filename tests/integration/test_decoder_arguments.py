@@ -259,7 +259,7 @@ def test_what_was_generated_is_taken_from_the_budget_of_forced_text(spare: int) 
     """The tokenizer writes what is forced here in more tokens than there need to be."""
     tokenizer = vocabularies.demo()
     model = models.llama(tokenizer)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     pattern = "[ab]{9}(?:email){3}[0-9]"
     minimum = guide.compile(hg.Regex(pattern), "native").matcher().min_tokens_to_finish()
     assert minimum is not None

@@ -20,7 +20,7 @@ from tests.integration.shared import guide, model
 @pytest.mark.parametrize("modes", [{}, {"num_beams": 2}])
 def test_decoder_reads_the_limit_of_the_call(given: str, modes: dict[str, Any]) -> None:
     model, tokenizer = demo.load()
-    guide, schema = hg.Guide(tokenizer, model), hg.JsonSchema(demo.SCHEMAS["person"])
+    guide, schema = hg.Guide(model, tokenizer), hg.JsonSchema(demo.SCHEMAS["person"])
     inputs = tokenizer("Daria Pinto is 50 years old: ", return_tensors="pt", return_token_type_ids=False)
     start = inputs["input_ids"].shape[1]
     limit = {given: 40 + (start if given == "max_length" else 0), "do_sample": False, **modes}
@@ -33,7 +33,7 @@ def test_decoder_reads_the_limit_of_the_call(given: str, modes: dict[str, Any]) 
 
 def test_each_limit_is_named_that_may_cut_a_text() -> None:
     model, tokenizer = demo.load()
-    decoder = hg.Guide(tokenizer, model).decoder(hg.Grammar("start: /[a-z]{3000}/"))  # no search finds the end
+    decoder = hg.Guide(model, tokenizer).decoder(hg.Grammar("start: /[a-z]{3000}/"))  # no search finds the end
     inputs = tokenizer("Go.", return_tensors="pt", return_token_type_ids=False)
     for limit in (3, 6):
         with pytest.warns(UserWarning, match=f"found no way to the end of .* by max_new_tokens={limit};"):
@@ -45,7 +45,7 @@ WORD = hg.Regex("[a-z]{3,90}")
 
 def closed(own: Any, new_tokens: torch.Tensor, **prefix: str) -> list[int]:
     """The lengths of rows, all of which have to match."""
-    guide = hg.Guide(vocabularies.demo(), own)
+    guide = hg.Guide(own, vocabularies.demo())
     results = [guide.read(WORD, row, **prefix) for row in new_tokens.tolist()]
     assert all(result.finish_reason == "stop" and re.fullmatch("[a-z]{3,90}", result.text) for result in results)
     return [len(result.token_ids) for result in results]
@@ -72,7 +72,7 @@ def test_rows_close_within_the_limit(form: str, asked: dict[str, Any], ours: dic
     given: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "do_sample": False, **asked}
     if form == "inputs_embeds":
         given["inputs_embeds"] = own.get_input_embeddings()(given.pop("input_ids"))
-    output = own.generate(**given, custom_generate=hg.Guide(vocabularies.demo(), own).decoder(WORD, **ours))
+    output = own.generate(**given, custom_generate=hg.Guide(own, vocabularies.demo()).decoder(WORD, **ours))
     start = {"decoder-only": 3, "inputs_embeds": 0, "encoder-decoder": 1}[form]
     prefix = {"prefix": ours["prefix"]} if "prefix" in ours else {}
     assert all(length <= limit for length in closed(own, output[:, start:], **prefix))

@@ -95,7 +95,7 @@ def test_the_answer_follows_the_decoders_prompt(name: str, given: str, form: str
         assert re.fullmatch(PATTERN, result.text)
     if options["do_sample"] or form == "one row at a time":
         return
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     inputs = TOKENIZER(PROMPTS, padding=True, padding_side="right", return_tensors="pt", return_token_type_ids=False)
     limits = {key: value for key, value in options.items() if key in ("max_new_tokens", "max_length", "num_beams")}
     expected = model.generate(
@@ -132,7 +132,7 @@ def test_free_rows_and_streams(name: str, stream: bool) -> None:
 
 def test_an_image_and_a_task_prompt() -> None:
     model = built(_vision)
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     ids = TOKENIZER(["task"], return_tensors="pt")["input_ids"]
     pixels = torch.rand(1, 3, 32, 32)
     task = {"decoder_input_ids": torch.cat([ids, ids], 1)}

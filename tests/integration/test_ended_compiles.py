@@ -24,7 +24,7 @@ atexit.register(lambda: print(time.monotonic() - began[0], flush=True))  # runs 
 import hf_guided as hg
 from hf_guided.backends.adapter import Adapter
 from tests import vocabularies
-guide = hg.Guide(vocabularies.demo(), len(vocabularies.demo()))
+guide = hg.Guide(len(vocabularies.demo()), vocabularies.demo())
 long = {long}
 for backend in long:
     assert guide.compile(["yes", "no"], backend)

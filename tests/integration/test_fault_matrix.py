@@ -46,7 +46,7 @@ def model() -> LlamaForCausalLM:
 
 @cache
 def guide() -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), model())
+    return hg.Guide(model(), vocabularies.demo())
 
 
 @pytest.fixture(autouse=True)
@@ -212,7 +212,7 @@ def test_a_failing_engine_ends_its_row_alone(loop: str, method: str) -> None:
 def test_a_compiler_that_fails_is_an_error_of_this_package(method: str, name: str) -> None:
     failing = hg.Regex(f"[a-c]{{3}}{method}{name}")
     with faulty.armed(faulty.Fault(failing.key, method, 0, faulty.ERRORS[name], lasting=True)):
-        fresh = hg.Guide(vocabularies.demo(), model())
+        fresh = hg.Guide(model(), vocabularies.demo())
         for call in (fresh.compile, fresh.audit, lambda *given: fresh.submit(*given).result()):
             with pytest.raises(hg.HFGuidedError) as caught:
                 call(failing, faulty.NAME)

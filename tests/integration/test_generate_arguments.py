@@ -29,7 +29,7 @@ def test_stop_strings_reach_generate_with_the_tokenizer(pair: tuple[Any, Any]) -
 
 def test_guide_of_another_width_is_refused(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
-    guide = hg.Guide(tokenizer, model.config.vocab_size + 32)
+    guide = hg.Guide(model.config.vocab_size + 32, tokenizer)
     with pytest.raises(hg.VocabularySizeError, match="make it with this model"):
         hg.generate(model, tokenizer, "a", ["yes"], guide=guide)
 
@@ -55,7 +55,7 @@ def test_bad_arguments(pair: tuple[Any, Any], arguments: dict[str, Any], error: 
 
 def test_ids_and_scores_must_have_as_many_rows(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
-    processor = hg.Guide(tokenizer, model).logits_processor(["yes"])
+    processor = hg.Guide(model, tokenizer).logits_processor(["yes"])
     with pytest.raises(hg.BatchSizeError, match="the same number of rows"):
         processor(torch.zeros(1, 3, dtype=torch.long), torch.zeros(2, model.config.vocab_size))
 
@@ -64,9 +64,9 @@ def test_kept_guides_are_few(pair: tuple[Any, Any]) -> None:
     from hf_guided.generation.guided_call import _MAX_KEPT, _kept, guide_for
 
     model, tokenizer = pair
-    assert guide_for(tokenizer, model) is guide_for(tokenizer, model)
+    assert guide_for(model, tokenizer) is guide_for(model, tokenizer)
     for extra in range(1, _MAX_KEPT + 2):
-        guide_for(tokenizer, model.config.vocab_size + extra)
+        guide_for(model.config.vocab_size + extra, tokenizer)
     assert len(_kept) == _MAX_KEPT
 
 
@@ -93,7 +93,7 @@ def test_validate_makes_good_what_decoding_left_out(schema: dict[str, Any], text
 
 def test_max_depth_is_not_dropped_in_silence(pair: tuple[Any, Any]) -> None:
     model, tokenizer = pair
-    guide, constraint = hg.Guide(tokenizer, model), hg.JsonSchema({"type": "object"}, max_depth=1)
+    guide, constraint = hg.Guide(model, tokenizer), hg.JsonSchema({"type": "object"}, max_depth=1)
     for backend in ("llguidance", "xgrammar"):
         audit = guide.audit(constraint, backend=backend)
         assert not audit.ok

@@ -444,8 +444,8 @@ def test_vision_language_model() -> None:
     model, image_token_id = models.llava(stage.tokenizer)
     kind = KINDS[0]
     ids = torch.cat([torch.full((10, 4), image_token_id), stage.prompts(10, 0)], dim=1)
-    guide = hg.Guide(stage.tokenizer, model)
-    assert hg.Guide(stage.tokenizer, model.config).vocabulary.padded_size == guide.vocabulary.padded_size
+    guide = hg.Guide(model, stage.tokenizer)
+    assert hg.Guide(model.config, stage.tokenizer).vocabulary.padded_size == guide.vocabulary.padded_size
     output = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),

@@ -505,7 +505,7 @@ def test_it_starts_without_a_network_and_is_not_shared() -> None:
 @pytest.mark.usefixtures("control_c")
 def test_the_command_shows_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("from pydantic import BaseModel\nclass Pet(BaseModel):\n    name: str\n")
-    command = [sys.executable, "-m", "hf_guided", "ui", "demo", "--port", "0", "--type", "mine:Pet"]
+    command = [sys.executable, "-m", "hf_guided", "ui", "--model", "demo", "--port", "0", "--type", "mine:Pet"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -23,7 +23,7 @@ WAYS: list[dict[str, Any]] = [{}, {"jump_forward": False}, {"draft": "grammar"},
 def loaded() -> tuple[Any, Any, hg.Guide]:
     tokenizer = vocabularies.tiny_byte_level()
     model = models.llama(tokenizer)
-    return model, tokenizer, hg.Guide(tokenizer, model)
+    return model, tokenizer, hg.Guide(model, tokenizer)
 
 
 @pytest.mark.parametrize("name", ["json", "chess", "c"])

@@ -59,7 +59,7 @@ def family(name: str) -> tuple[Any, hg.Guide]:
     """A float64 model and its guide."""
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 @torch.no_grad()
@@ -439,8 +439,8 @@ def test_beams_of_a_decoder_are_refused() -> None:
 
 
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = hg.Guide(vocabularies.tiny_byte_level(), family("llama")[0])
-    monkeypatch.setattr(guide, "ranks", Ranks.__new__(Ranks))
+    guide = hg.Guide(family("llama")[0], vocabularies.tiny_byte_level())
+    monkeypatch.setattr(guide, "_ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="logprobs"):
         guide.decoder(CHOICE, logprobs=True)
     with pytest.raises(hg.UnsupportedModel, match="logprobs"):
@@ -493,7 +493,7 @@ def test_continuous_batching_records_them(arguments: dict[str, Any]) -> None:
     """In one more pass over each answer; what was sampled with which probability comes from the manager."""
     tokenizer = vocabularies.tiny_byte_level()
     model = models.llama(tokenizer, layers=1)
-    guide, exact = hg.Guide(tokenizer, model), models.llama(tokenizer, layers=1).double()
+    guide, exact = hg.Guide(model, tokenizer), models.llama(tokenizer, layers=1).double()
     constraints: list[Any] = [CHOICE, None, hg.Regex(PATTERN)]
     prefixes = ["a c", None, "id-"]
     given = {"max_new_tokens": MAX_NEW_TOKENS, "prefix": prefixes, "guide": guide, "continuous_batching": True}

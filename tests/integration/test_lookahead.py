@@ -40,7 +40,7 @@ def stage() -> Stage:
 
 @cache
 def guide_of(architecture: str) -> hg.Guide:
-    return hg.Guide(vocabularies.demo(), double(architecture))
+    return hg.Guide(double(architecture), vocabularies.demo())
 
 
 def generated(

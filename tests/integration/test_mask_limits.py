@@ -41,7 +41,7 @@ def test_ambiguous_grammar_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, j
     model = models.llama(tokenizer)
     settings = {
         **GREEDY,
-        "guide": hg.Guide(tokenizer, model),  # its engines are made after the line above
+        "guide": hg.Guide(model, tokenizer),  # its engines are made after the line above
         "max_new_tokens": 150,
         "jump_forward": jump_forward,
         "logits_processor": [Continues(tokenizer)],
@@ -62,7 +62,7 @@ def test_slow_call_ends_its_row_alone(monkeypatch: pytest.MonkeyPatch, method: s
     monkeypatch.setattr(row, "CALL_CPU_S", 0.05)
     tokenizer = vocabularies.demo()
     model = models.llama(tokenizer)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     original = getattr(llguidance._Engine, method)
 
     def dawdling(self: Any, *args: Any) -> Any:

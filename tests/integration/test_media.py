@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -73,7 +74,7 @@ def inputs_of(processor: Any, chats: list[Any], **more: Any) -> Any:
 def plain(model: Any, processor: Any, chats: list[Any], constraint: Any, **settings: Any) -> list[list[int]]:
     """The tokens of transformers' own generate with the processor's inputs and our logits processor."""
     inputs = inputs_of(processor, chats)
-    guide = hg.Guide(processor.tokenizer, model)
+    guide = hg.Guide(model, processor.tokenizer)
     asked = {} if constraint is None else {"logits_processor": [guide.logits_processor(constraint, max_new_tokens=60)]}
     out = model.generate(**inputs, **asked, **{**GREEDY, **settings})
     return [guide.read(constraint, row).token_ids for row in out[:, inputs["input_ids"].shape[1] :].tolist()]
@@ -112,7 +113,7 @@ def test_the_content_counts(family: Any) -> None:
 
 def test_forced_text_is_followed_by_what_the_model_chooses(family: Any) -> None:
     model, processor, chats = family
-    guide = hg.Guide(processor, model)
+    guide = hg.Guide(model, processor)
     for chat, result in zip(chats, hg.generate(model, processor, chats, RECORD, **GREEDY), strict=True):
         assert result.finish_reason == "stop" and result.value["kind"] in ("alpha", "beta")
         assert chosen(model, guide, inputs_of(processor, [chat]), result.token_ids) > 3
@@ -146,7 +147,7 @@ def test_types_of_tokens_go_on_one_by_one(rows: int) -> None:
     """transformers continues them as if one token were new: several in a pass would be given others."""
     tokenizer = vocabularies.tiny_byte_level()
     model = families.FAMILIES["gpt2"](tokenizer).double()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     ids = models.prompts(range(10, 200), rows, 8, seed=1)
     types = torch.arange(20, 28).expand(rows, -1)  # of tokens' own embeddings, in this family
     decoder = guide.decoder(RECORD, max_new_tokens=60)
@@ -164,7 +165,7 @@ def test_several_sequences_of_each_chat(family: Any) -> None:
     torch.manual_seed(0)
     asked = {"jump_forward": False, "max_new_tokens": 60, "batch_size": 8}
     results = hg.generate(model, processor, chats, LETTERS, **asked, **settings)
-    guide = hg.Guide(processor, model)
+    guide = hg.Guide(model, processor)
     repeated = [chat for chat in chats for _ in range(3)]
     inputs = inputs_of(processor, repeated)
     torch.manual_seed(0)
@@ -185,14 +186,14 @@ def test_several_sequences_of_each_chat(family: Any) -> None:
 def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, monkeypatch: Any) -> None:
     """As in an encoder-decoder that sees images: no such model has a tiny processor, so this one passes for it."""
     model, processor = llava
-    guide = hg.Guide(processor, model)
+    guide = hg.Guide(model, processor)
     sampled = {"do_sample": True, "num_return_sequences": 3}
     planned = plan(model, processor, IMAGES[:2], LETTERS, GenerateOptions(guide=guide), sampled)
     starts = torch.tensor([[0, 11], [0, 12]])
     inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
     batch = Batch(replace(planned, inputs=inputs), [0, 1])
     monkeypatch.setattr(model.config, "is_encoder_decoder", True)
-    monkeypatch.setattr(guide, "reader_of", lambda *_, prompt, **__: prompt)
+    monkeypatch.setattr(guide, "_reader_of", lambda *_, prompt, **__: prompt)
     assert [batch.reader(row) for row in range(6)] == [[0, 11]] * 3 + [[0, 12]] * 3
 
 
@@ -228,7 +229,7 @@ def test_texts_and_chats_with_and_without_images(llava: Any) -> None:
 def test_a_prefix_is_the_beginning_of_the_answer(llava: Any) -> None:
     model, processor = llava
     results = hg.generate(model, processor, IMAGES, LETTERS, prefix=["abc", None, "ff", "d"], **GREEDY)
-    guide = hg.Guide(processor, model)
+    guide = hg.Guide(model, processor)
     for chat, result, prefix in zip(IMAGES, results, ["abc", "", "ff", "d"], strict=True):
         assert result.text.startswith(prefix)
         text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) + prefix
@@ -256,12 +257,12 @@ def test_descriptions_and_tools(llava: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_guide_takes_the_tokenizer_of_a_processor(llava: Any) -> None:
     model, processor = llava
-    assert hg.Guide(processor, model).tokenizer is processor.tokenizer
+    assert hg.Guide(model, processor).tokenizer is processor.tokenizer
     processor = copy.copy(processor)
     processor.chat_template = "<tool_call>" + processor.chat_template
     calls = hg.ToolCalls([{"type": "function", "function": {"name": "f"}}])
-    found = hg.Guide(processor, model).compile(calls)
-    assert found.constraint == hg.Guide(processor, model).compile(hg.ToolCalls(calls.tools, "qwen_3")).constraint
+    found = hg.Guide(model, processor).compile(calls)
+    assert found.constraint == hg.Guide(model, processor).compile(hg.ToolCalls(calls.tools, "qwen_3")).constraint
 
 
 # -- what the model would not see --------------------------------------------------------------------------------------
@@ -324,9 +325,45 @@ def test_a_model_of_text(llava: Any) -> None:
     assert LETTERS.parse(result.text)
 
 
+@pytest.mark.parametrize(
+    ("frames", "settings"),
+    [(100, {"return_timestamps": True}), (250, {"return_timestamps": True}), (250, {})],
+    ids=["short", "long", "long by default"],
+)
+def test_timestamps_of_whisper_are_refused(
+    frames: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = media_models.whisper()
+    given = {"input_features": torch.randn(1, 8, frames), "max_new_tokens": 12, **settings}
+    guide = hg.Guide(model, tokenizer)
+    if settings:
+        with pytest.raises(hg.UnsupportedModel, match="return_timestamps: Whisper writes tokens of times"):
+            model.generate(**given, custom_generate=guide.decoder(LETTERS))
+    monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
+    if settings:
+        with pytest.raises(hg.UnsupportedModel, match="return_timestamps: Whisper writes tokens of times"):
+            model.generate(**given, logits_processor=[guide.logits_processor(LETTERS)])
+    for stream in (False, True):
+        with pytest.raises(hg.UnsupportedModel, match="at most 30 seconds of audio"):
+            list(hg.generate(model, tokenizer, "x", LETTERS, guide=guide, stream=stream, **given))
+
+
+def test_whisper_without_timestamps_is_served() -> None:
+    model, tokenizer = media_models.whisper()
+    guide = hg.Guide(model, tokenizer)
+    for seam in ({"logits_processor": [guide.logits_processor(LETTERS)]}, {"custom_generate": guide.decoder(LETTERS)}):
+        output = model.generate(
+            input_features=torch.randn(1, 8, media_models.WHISPER_FRAMES), max_new_tokens=40, **seam
+        )
+        assert re.fullmatch(LETTERS.pattern, tokenizer.decode(output[0], skip_special_tokens=True))
+
+
 def test_continuous_batching_takes_text_alone(llava: Any) -> None:
     with pytest.raises(ValueError, match="text alone"):
         hg.generate(*llava, IMAGES, LETTERS, continuous_batching=True)
+    tensors = inputs_of(llava[1], IMAGES[:1])
+    with pytest.raises(hg.InvalidArgument, match="not pixel_values; leave one of them out"):
+        hg.generate(*llava, "<image>x", LETTERS, continuous_batching=True, pixel_values=tensors["pixel_values"])
 
 
 def test_several_chats_need_a_padding_token(llava: Any) -> None:
@@ -362,7 +399,7 @@ def test_a_prompt_with_an_image_is_the_same_in_every_process(llava: Any) -> None
         prompt = prepared(
             processor, chat, None, TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
         )
-        vocabulary = hg.Guide(processor, model).vocabulary
+        vocabulary = hg.Guide(model, processor).vocabulary
         return PromptInputs(model, vocabulary, processor, [prompt], [None], 0, {}).fingerprint(0)
 
     image = media_models.image(1)

@@ -95,7 +95,7 @@ def with_next(
 @pytest.mark.parametrize(("name", "form", "rows"), once_each(CONFIGS, FORMS, [1, 4]))
 def test_a_second_turn_runs_only_its_new_tokens(name: str, form: str, rows: int) -> None:
     network = model(name)
-    guide = hg.Guide(TOKENIZER, network)
+    guide = hg.Guide(network, TOKENIZER)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60, "return_dict_in_generate": True}
     first = first_turn(rows)
     output = network.generate(**first, **options, custom_generate=guide.decoder(FIRST[:rows], **FORMS[form]))
@@ -119,7 +119,7 @@ def test_a_second_turn_runs_only_its_new_tokens(name: str, form: str, rows: int)
 
 def test_the_caller_s_own_cache_too() -> None:
     network = model("llama")
-    guide = hg.Guide(TOKENIZER, network)
+    guide = hg.Guide(network, TOKENIZER)
     first, cache = first_turn(4), DynamicCache(config=network.config)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60}
     sequences = network.generate(**first, **options, **{CACHE_NAME: cache}, custom_generate=guide.decoder(FIRST))
@@ -132,7 +132,7 @@ def test_the_caller_s_own_cache_too() -> None:
 @pytest.mark.parametrize("form", ["default", "without jump-forward"])
 def test_a_static_cache_of_the_caller(form: str) -> None:
     network = model("llama")
-    guide = hg.Guide(TOKENIZER, network)
+    guide = hg.Guide(network, TOKENIZER)
     first, cache = first_turn(4), StaticCache(network.config, max_cache_len=200)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60}
     decoder = guide.decoder(FIRST, **FORMS[form])
@@ -147,7 +147,7 @@ def test_a_static_cache_of_the_caller(form: str) -> None:
 
 def test_rows_may_end_with_different_stop_tokens() -> None:
     network, other = model("llama"), 3 + ord("\n")
-    guide = hg.Guide(TOKENIZER, network)
+    guide = hg.Guide(network, TOKENIZER)
     stops = [STOP, other]
     first = first_turn(4)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60, "eos_token_id": stops}
@@ -170,7 +170,7 @@ def test_a_returned_state_is_that_of_generate() -> None:
     """A state cannot leave out the padding of rows that ended; generate() has run it too."""
     config = MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=4, expand=2, **IDS)
     network = wide_awake(AutoModelForCausalLM.from_config(config))
-    guide = hg.Guide(TOKENIZER, network)
+    guide = hg.Guide(network, TOKENIZER)
     first = first_turn(4)
     options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 60, "return_dict_in_generate": True}
     ours = network.generate(**first, **options, custom_generate=guide.decoder(FIRST))
@@ -185,7 +185,7 @@ def test_a_returned_state_is_that_of_generate() -> None:
 def test_a_cache_after_embedded_prompts() -> None:
     """The returned tokens have no columns for the prompt; the cache has slots for it."""
     network = model("llama")
-    guide = hg.Guide(TOKENIZER, network)
+    guide = hg.Guide(network, TOKENIZER)
     first = first_turn(4)
     embedded = {
         "inputs_embeds": network.get_input_embeddings()(first["input_ids"]),

@@ -60,7 +60,7 @@ ONE = [
 @cache
 def guide() -> hg.Guide:
     tokenizer = vocabularies.demo()
-    return hg.Guide(tokenizer, len(tokenizer))
+    return hg.Guide(len(tokenizer), tokenizer)
 
 
 class XGrammar:

@@ -389,7 +389,7 @@ def test_named_backend(guided):
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
 def test_plain_pipeline_with_a_list_of_prompts(plain, loaded, batch_size):
     """One processor, several generate() calls of batches that differ in length, the last one smaller."""
-    processor = hg.Guide(loaded[1], loaded[0]).logits_processor(INVOICE.schema)
+    processor = hg.Guide(loaded[0], loaded[1]).logits_processor(INVOICE.schema)
     prompts = [task.prompt for task in demo.examples(15, seed=6) if task.kind == "invoice"]
     outs = plain(
         prompts,
@@ -404,7 +404,7 @@ def test_plain_pipeline_with_a_list_of_prompts(plain, loaded, batch_size):
 
 
 def test_plain_pipeline_reuses_a_processor(plain, loaded):
-    processor = hg.Guide(loaded[1], loaded[0]).logits_processor(BOOKING.schema)
+    processor = hg.Guide(loaded[0], loaded[1]).logits_processor(BOOKING.schema)
     args = {"logits_processor": [processor], "max_new_tokens": 200}
     first = plain(BOOKING.prompt, return_full_text=True, **args)[0]["generated_text"]
     assert is_record_of(BOOKING, first.removeprefix(BOOKING.prompt))
@@ -416,7 +416,7 @@ def test_plain_pipeline_reuses_a_processor(plain, loaded):
 
 
 def test_plain_pipeline_with_one_constraint_per_prompt(plain, loaded):
-    processor = hg.Guide(loaded[1], loaded[0]).logits_processor([INVOICE.schema, None, ["yes", "no"]])
+    processor = hg.Guide(loaded[0], loaded[1]).logits_processor([INVOICE.schema, None, ["yes", "no"]])
     outs = plain(
         [INVOICE.prompt, "free", "choose"],
         logits_processor=[processor],

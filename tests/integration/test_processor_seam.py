@@ -268,7 +268,7 @@ class Gate:
 
 def test_processor_is_there_before_its_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
-    fresh = hg.Guide(vocabularies.demo(), model())
+    fresh = hg.Guide(model(), vocabularies.demo())
     processor = fresh.logits_processor(hg.Choice(["yes"]))
     assert gate.come.wait(PATIENCE), "compiling has begun, and this thread goes on"
     with ThreadPoolExecutor(1) as pool:
@@ -282,7 +282,7 @@ def test_processor_is_there_before_its_grammar(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_free_prompt_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
-    fresh = hg.Guide(vocabularies.demo(), model())
+    fresh = hg.Guide(model(), vocabularies.demo())
     future = fresh.submit(hg.Choice(["yes"]))
     fresh.logits_processor(None)(ids_of("a"), scores())
     assert not future.done()
@@ -292,7 +292,7 @@ def test_a_free_prompt_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_two_processors_share_one_compilation() -> None:
     # Without the second engine, which replaces the first at a time of its own.
-    fresh = hg.Guide(vocabularies.demo(), model())
+    fresh = hg.Guide(model(), vocabularies.demo())
     assert fresh.compile(["yes", "no"]) is fresh.compile(hg.Choice(["yes", "no"]))
 
 
@@ -431,10 +431,10 @@ def test_other_logits_processors_are_kept() -> None:
 
 def test_model_that_encodes_and_decodes() -> None:
     t5 = models.t5(vocabularies.demo())
-    results = ask("a", "a longer prompt", own=t5, guide=hg.Guide(vocabularies.demo(), t5))
+    results = ask("a", "a longer prompt", own=t5, guide=hg.Guide(t5, vocabularies.demo()))
     assert all(result.finish_reason == "stop" and re.fullmatch("[a-z]{2,5}", result.text) for result in results)
     with pytest.raises(InvalidConstraint, match="decoder_input_ids"):
-        ask("a", own=t5, guide=hg.Guide(vocabularies.demo(), t5), prefix="ab")
+        ask("a", own=t5, guide=hg.Guide(t5, vocabularies.demo()), prefix="ab")
 
 
 def test_chats_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +444,7 @@ def test_chats_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
     chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    own = hg.Guide(tokenizer, model())
+    own = hg.Guide(model(), tokenizer)
     seen: list[str] = []
     real = model().generate
 
@@ -480,8 +480,8 @@ def test_guides_are_kept_per_tokenizer_and_width() -> None:
     wider = models.llama(tokenizer, layers=1, padding=99)
     from hf_guided.generation.guided_call import guide_for
 
-    assert guide_for(tokenizer, model()) is guide_for(tokenizer, model())
-    assert guide_for(tokenizer, wider) is not guide_for(tokenizer, model())
+    assert guide_for(model(), tokenizer) is guide_for(model(), tokenizer)
+    assert guide_for(wider, tokenizer) is not guide_for(model(), tokenizer)
 
 
 def test_no_prompts_no_results() -> None:

@@ -362,9 +362,9 @@ def test_the_channels_of_a_free_answer(thought: str, size: int) -> None:
     name = "openai-gpt-oss-120b"
     if name not in NAMES:
         pytest.skip(f"no {name} in {FOLDER}")
-    guide = hg.Guide(tokenizer_of(name), model_of(name))
-    gate = guide.answer_gate(guide.gate(hg.Reasoning()), None)
-    header = guide.answer_header
+    guide = hg.Guide(model_of(name), tokenizer_of(name))
+    gate = guide._answer_gate(guide._gate(hg.Reasoning()), None)
+    header = guide._answer_header
     assert header == "<|channel|>final<|message|>"
     analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
     ids = tokenizer_of(name).encode(f"{analysis}{header}It is dry.<|return|>", add_special_tokens=False)

@@ -44,7 +44,7 @@ MODES: dict[str, dict[str, Any]] = {
 def loaded(name: str, seed: int = 0) -> tuple[Any, PreTrainedTokenizerBase, hg.Guide]:
     tokenizer = TOKENIZERS[name]()
     model = llama(tokenizer, seed=seed)
-    return model, tokenizer, hg.Guide(tokenizer, model)
+    return model, tokenizer, hg.Guide(model, tokenizer)
 
 
 class Loves(LogitsProcessor):
@@ -221,7 +221,7 @@ def test_an_encoder_decoder_thinks_in_its_decoder() -> None:
     [result] = hg.generate(
         model, tokenizer, PROMPTS["all"], ASKED, reasoning=THINK, max_new_tokens=BUDGET, do_sample=False
     )
-    check(result, hg.Guide(tokenizer, model), "nothing")
+    check(result, hg.Guide(model, tokenizer), "nothing")
 
 
 def test_chat_templates_that_open_the_thinking() -> None:
@@ -234,7 +234,7 @@ def test_chat_templates_that_open_the_thinking() -> None:
         tokenizer.chat_template = turns + "{% if add_generation_prompt %}" + opened + "{% endif %}"
         chat = [{"role": "user", "content": "Think between <think> and </think>. What is it?"}]
         [result] = hg.generate(model, tokenizer, chat, ASKED, reasoning=THINK, max_new_tokens=BUDGET, **HOT)
-        check(result, hg.Guide(tokenizer, model), prompt)
+        check(result, hg.Guide(model, tokenizer), prompt)
 
 
 def test_pipelines_think() -> None:
@@ -255,7 +255,7 @@ def test_free_rows_and_cut_thinking() -> None:
     [free] = hg.generate(model, tokenizer, PROMPTS["start"], None, **kwargs)
     [alone] = hg.generate(model, tokenizer, PROMPTS["start"], None, guide=guide, do_sample=False, max_new_tokens=20)
     assert free == alone and free.thinking is None
-    gate = guide.gate(endless)
+    gate = guide._gate(endless)
     assert gate is not None
     ids = [*gate.start_ids, *tokenizer("so it is", add_special_tokens=False)["input_ids"]]
     cut = guide.read(ASKED, ids, reasoning=endless)

@@ -36,7 +36,7 @@ def family(name: str) -> tuple[Any, hg.Guide]:
     """A float64 model and its guide."""
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 def token_ids_of(tokenizer: Any, text: str) -> list[int]:
@@ -237,7 +237,24 @@ class Colour(enum.Enum):
     GREEN = "green"
 
 
-@pytest.mark.parametrize("choices", [Colour, Literal["red", "green"], ("red", "green"), {"choice": ["red", "green"]}])
+class TextColour(str, enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+@pytest.mark.parametrize("colour", [Colour, TextColour])
+def test_scores_of_an_enum_have_its_members(colour: Any) -> None:
+    (expected,) = scored("The", ["red", "green"])
+    for choices in (colour, [*colour], hg.Choice(colour), [colour], [hg.Choice([*colour])], Literal[tuple(colour)]):
+        (result,) = scored("The", choices)
+        assert [*result.options] == [*result.probabilities] == [*result.logprobs] == [*colour]
+        assert all(type(option) is colour for option in (*result.options, result.best))
+        for member, option in zip(colour, expected.options.values(), strict=True):
+            assert result.options[member] == option
+        assert result.best.value == expected.best
+
+
+@pytest.mark.parametrize("choices", [Literal["red", "green"], ("red", "green"), {"choice": ["red", "green"]}])
 def test_other_forms_of_the_same_options(choices: Any) -> None:
     (expected,) = scored("The", ["red", "green"])
     (result,) = scored("The", choices)
@@ -314,7 +331,7 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = family("llama")
-    guide = hg.Guide(vocabularies.tiny_byte_level(), model)
-    monkeypatch.setattr(guide, "ranks", Ranks.__new__(Ranks))
+    guide = hg.Guide(model, vocabularies.tiny_byte_level())
+    monkeypatch.setattr(guide, "_ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="score"):
         hg.score(model, guide.tokenizer, "The", OPTIONS, guide=guide)

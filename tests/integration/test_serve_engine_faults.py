@@ -40,7 +40,7 @@ CONSTRAINT = hg.Regex(r"[a-z]{5,40}\.")
 @cache
 def hot() -> tuple[PreTrainedModel, hg.Guide]:
     model = models.llama(vocabularies.demo(), layers=2).double()
-    return model, hg.Guide(vocabularies.demo(), model)
+    return model, hg.Guide(model, vocabularies.demo())
 
 
 @pytest.fixture(params=KINDS, ids=["one by one", "shared"])
@@ -392,7 +392,7 @@ def test_the_demo_model_in_eager_attention() -> None:
     """The manager switches it to paged attention; jobs that run alone, and the time after it, have its own."""
     model, tokenizer = demo.load()
     model = model.double()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     prompt = list(tokenizer(demo.EXAMPLES[0].prompt)["input_ids"])
     plain = OneByOne(model, guide)
     expected = finished(plain, job(guide, prompt))

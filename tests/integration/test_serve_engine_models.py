@@ -34,7 +34,7 @@ def running(kind: type, model: PreTrainedModel, guide: hg.Guide) -> Iterator[Eng
 @pytest.mark.parametrize("constraint", [None, CONSTRAINT], ids=["free", "guided"])
 def test_encoder_decoder(constraint: Any) -> None:
     model = models.t5(vocabularies.demo()).double()
-    guide = hg.Guide(vocabularies.demo(), model)
+    guide = hg.Guide(model, vocabularies.demo())
     prompt = guide.tokenizer("Anna booked two")["input_ids"]
     settings: dict[str, Any] = {"max_new_tokens": 30, "do_sample": False, "backend": "native"}
     [result] = hg.generate(model, guide.tokenizer, ["Anna booked two"], constraint, guide=guide, **settings)
@@ -55,7 +55,7 @@ def test_encoder_decoder(constraint: Any) -> None:
 def test_images_run_alone(kind: type) -> None:
     model, image = models.llava(vocabularies.demo())
     model = model.double()
-    guide = hg.Guide(vocabularies.demo(), model)
+    guide = hg.Guide(model, vocabularies.demo())
     prompt = [image] * 4 + list(guide.tokenizer("The")["input_ids"])
     torch.manual_seed(0)
     with running(kind, model, guide) as engine:
@@ -80,7 +80,7 @@ def test_images_run_alone(kind: type) -> None:
 def test_transformers_own_loop() -> None:
     """A hook inside the model may treat the last token of a pass differently, so the fast loop steps aside."""
     model = models.llama(vocabularies.demo(), layers=2).double()
-    guide = hg.Guide(vocabularies.demo(), model)
+    guide = hg.Guide(model, vocabularies.demo())
     prompt = guide.tokenizer("Anna booked two")["input_ids"]
     model.model.layers[0].register_forward_hook(lambda *_: None)
     with running(OneByOne, model, guide) as engine:

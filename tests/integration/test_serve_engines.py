@@ -58,13 +58,13 @@ EVERYTHING = {
 def hot() -> tuple[PreTrainedModel, hg.Guide]:
     """A random float64 model, which goes wherever a mask lets it."""
     model = models.llama(vocabularies.demo(), layers=2).double()
-    return model, hg.Guide(vocabularies.demo(), model)
+    return model, hg.Guide(model, vocabularies.demo())
 
 
 @cache
 def trained() -> tuple[PreTrainedModel, hg.Guide]:
     model, tokenizer = demo.load()
-    return model.double(), hg.Guide(tokenizer, model)
+    return model.double(), hg.Guide(model, tokenizer)
 
 
 MODELS = ["hot", "trained"]

@@ -125,7 +125,7 @@ def test_shared_batches_of_a_model_that_raises(faulty):
 def test_the_command_ends_its_threads(times, tmp_path):
     """Told once it answers those who wait; told twice, in the middle of a forward pass, it leaves them."""
     model = str(save_long_demo(tmp_path, 2**15))
-    command = [sys.executable, "-m", "hf_guided", "serve", model, "--host", "127.0.0.1", "--port", "0"]
+    command = [sys.executable, "-m", "hf_guided", "serve", "--model", model, "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None

@@ -102,7 +102,7 @@ def test_an_engine_that_fails_ends_its_request_alone(url: str) -> None:
 )
 def test_a_signal_during_requests_ends_them_and_the_command(number: str, batching: bool, tmp_path: Path) -> None:
     sent, model = getattr(signal, number), str(save_long_demo(tmp_path))
-    command = [sys.executable, "-m", "hf_guided", "serve", model, "--host", "127.0.0.1", "--port", "0"]
+    command = [sys.executable, "-m", "hf_guided", "serve", "--model", model, "--host", "127.0.0.1", "--port", "0"]
     endless = {"response_format": {"type": "regex", "regex": "[ab]{9000}"}, "max_tokens": 10_000}
     with subprocess.Popen(
         [*command, *["--continuous-batching"] * batching], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

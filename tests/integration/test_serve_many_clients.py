@@ -391,5 +391,5 @@ def test_what_would_take_gigabytes_is_too_large():
 def test_what_the_command_cannot_serve(tmp_path, capsys):
     from hf_guided.cli import commands as cli
 
-    assert cli.main(["serve", str(tmp_path / "nothing")]) == 2
+    assert cli.main(["serve", "--model", str(tmp_path / "nothing")]) == 2
     assert "does not exist" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def family(request: pytest.FixtureRequest) -> tuple[str, PreTrainedTokenizerBase
     tokenizer.add_special_tokens({"extra_special_tokens": [*MARKS[request.param], OTHER, "<think>", "</think>"]})
     model = models.llama(tokenizer, seed=5)
     model.config.max_position_embeddings = 4096
-    return request.param, tokenizer, hg.Guide(tokenizer, model), model
+    return request.param, tokenizer, hg.Guide(model, tokenizer), model
 
 
 def special(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

@@ -78,7 +78,7 @@ TOKENIZERS = {"byte-level": vocabularies.tiny_byte_level, "demo": vocabularies.d
 def loaded(name: str, seed: int) -> tuple[Any, PreTrainedTokenizerBase, hg.Guide]:
     tokenizer = TOKENIZERS[name]()
     model = models.llama(tokenizer, seed=seed, layers=1)
-    return model, tokenizer, hg.Guide(tokenizer, model)
+    return model, tokenizer, hg.Guide(model, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ class Person(pydantic.BaseModel):
 
 @pytest.fixture(scope="module")
 def guide(demo: PreTrainedTokenizerBase) -> hg.Guide:
-    return hg.Guide(demo, models.llama(demo, layers=1))
+    return hg.Guide(models.llama(demo, layers=1), demo)
 
 
 @pytest.mark.parametrize("name", one_in(3, formats(), first=2))

@@ -74,7 +74,7 @@ def new_guide() -> hg.Guide:
     """Its cache holds few of the constraints, so they are forgotten and compiled again."""
     tokenizer = vocabularies.tiny_byte_level()
     options = hg.CompilerOptions(cache_bytes=2 * 2**20)
-    return hg.Guide(tokenizer, len(tokenizer) + models.PADDING, options=options)
+    return hg.Guide(len(tokenizer) + models.PADDING, tokenizer, options=options)
 
 
 def walk(guide: hg.Guide, job: Job, seed: str) -> tuple[str, list[int]]:

@@ -76,14 +76,14 @@ def test_padding_that_the_model_cannot_embed() -> None:
 
 
 def test_same_masks_and_cache_key() -> None:
-    one, two = hg.Guide(plain(), model()), hg.Guide(added(), model())
+    one, two = hg.Guide(model(), plain()), hg.Guide(model(), added())
     assert one.vocabulary.token_bytes == two.vocabulary.token_bytes
     assert one.vocabulary.fingerprint == two.vocabulary.fingerprint
     assert not any(two.vocabulary.is_text(token_id) for token_id in ids_of(*ADDED, "<tool>"))
 
 
 def test_forced_text_is_written_without_them() -> None:
-    vocabulary = hg.Guide(added(), model()).vocabulary
+    vocabulary = hg.Guide(model(), added()).vocabulary
     assert added().encode("a<tool>b", add_special_tokens=False)[1:2] == ids_of("<tool>")
     tokens = Continuation(vocabulary)([], b"a<tool>b</think>")
     assert vocabulary.decode_bytes(tokens) == b"a<tool>b</think>"
@@ -140,11 +140,11 @@ def with_stops(*stops: int) -> Any:
 
 def test_a_stop_token_among_them_is_left_out() -> None:
     [im_end], eos = ids_of("<|im_end|>"), plain().eos_token_id
-    assert hg.Guide(added(), with_stops(im_end, eos)).vocabulary.stop_token_ids == (eos,)
+    assert hg.Guide(with_stops(im_end, eos), added()).vocabulary.stop_token_ids == (eos,)
     [expected] = hg.generate(model(), plain(), PROMPTS[:1], SCHEMA, max_new_tokens=60)
     [result] = hg.generate(with_stops(im_end, eos), added(), PROMPTS[:1], SCHEMA, max_new_tokens=60)
     assert (result.text, result.finish_reason) == (expected.text, "stop")
-    guide = hg.Guide(added(), with_stops(im_end, eos))
+    guide = hg.Guide(with_stops(im_end, eos), added())
     processor = guide.logits_processor(SCHEMA, stop_token_ids=[im_end, eos])
     assert processor.stop_token_ids == (eos,)
     assert guide.compile(SCHEMA).matcher([im_end, eos]).stop_token_ids == (eos,)
@@ -156,9 +156,9 @@ def test_no_other_stop_token() -> None:
     tokenizer.eos_token = "<|im_end|>"
     message = f"stop token {im_end} is outside the model's logits, which have {len(plain())} columns"
     with pytest.raises(StopTokenError, match=message):
-        hg.Guide(tokenizer, len(plain()))
+        hg.Guide(len(plain()), tokenizer)
     with pytest.raises(StopTokenError, match=message):
-        hg.Guide(added(), model()).logits_processor(SCHEMA, stop_token_ids=[im_end])
+        hg.Guide(model(), added()).logits_processor(SCHEMA, stop_token_ids=[im_end])
     with pytest.raises(StopTokenError, match=message):
         hg.generate(with_stops(im_end), added(), PROMPTS[:1], SCHEMA)
 
@@ -174,7 +174,7 @@ def test_every_kind_of_tokenizer(name: str) -> None:
     tokenizer = copy.deepcopy(before)
     tokenizer.add_tokens([AddedToken("<image_soft_token>", special=True)])
     assert tokenizer.convert_tokens_to_ids("<image_soft_token>") == width
-    one, two = hg.Guide(before, width).vocabulary, hg.Guide(tokenizer, width).vocabulary
+    one, two = hg.Guide(width, before).vocabulary, hg.Guide(width, tokenizer).vocabulary
     assert one.token_bytes == two.token_bytes and two.padded_size == width
 
 
@@ -183,4 +183,4 @@ def test_text_tokens_of_its_own_belong_to_another_model() -> None:
     with pytest.raises(
         VocabularySizeError, match=r"420 tokens.*400 columns.*none for 20 text tokens, such as '.*pass the"
     ):
-        hg.Guide(tokenizer, 400)
+        hg.Guide(400, tokenizer)

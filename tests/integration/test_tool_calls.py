@@ -46,7 +46,7 @@ def test_every_family_is_tested() -> None:
 
 @pytest.fixture(scope="module")
 def guide(demo: PreTrainedTokenizerBase) -> hg.Guide:
-    return hg.Guide(demo, models.llama(demo))
+    return hg.Guide(models.llama(demo), demo)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -77,7 +77,7 @@ def test_the_format_is_read_from_the_chat_template(guide: hg.Guide, name: str) -
 
 def test_a_template_of_another_kind_is_refused(demo: PreTrainedTokenizerBase) -> None:
     with pytest.raises(hg.InvalidConstraint, match="say which format"):
-        hg.Guide(demo, len(demo)).compile(hg.ToolCalls(TOOLS))
+        hg.Guide(len(demo), demo).compile(hg.ToolCalls(TOOLS))
 
 
 @pytest.mark.parametrize("name", one_in(3, FAMILIES))

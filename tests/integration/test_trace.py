@@ -40,7 +40,7 @@ def bound() -> tuple[Any, hg.Guide]:
     """A float64 model and its guide."""
     tokenizer = vocabularies.tiny_byte_level()
     model = models.llama(tokenizer).double()
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 def inputs(rows: int, *, padded: bool = True) -> dict[str, Tensor]:
@@ -311,8 +311,8 @@ def test_what_cannot_be_written_down_is_refused() -> None:
     model, guide = bound()
     with pytest.raises(ValueError, match="trace.*continuous_batching"):
         hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, continuous_batching=True)
-    spread = hg.Guide(guide.tokenizer, model)
-    spread.ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # nobody is spoken to
+    spread = hg.Guide(model, guide.tokenizer)
+    spread._ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # nobody is spoken to
     with pytest.raises(hg.UnsupportedModel, match="trace.*several processes"):
         spread.decoder(SCHEMA, trace=True)
 
@@ -369,7 +369,7 @@ def test_both_ways_to_write_down_agree(name: str) -> None:
     """By row and place in our loop, by the tokens in front in theirs; also with windows, states and an encoder."""
     tokenizer = vocabularies.tiny_byte_level()
     model = FAMILIES[name](tokenizer).double()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     given = {name: one.repeat(3, 1) for name, one in inputs(1).items()} | {"max_new_tokens": 60, "do_sample": False}
     decoder = guide.decoder(CONSTRAINTS, jump_forward=False, trace=True)
     processor = guide.logits_processor(CONSTRAINTS, trace=True, max_new_tokens=60)
@@ -388,7 +388,7 @@ def test_both_ways_to_write_down_agree(name: str) -> None:
 
 def test_assisted_generation() -> None:
     model, tokenizer = demo.load()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     one = demo.EXAMPLES[0]
     asked: dict[str, Any] = {"guide": guide, "trace": True, "do_sample": False, "max_new_tokens": 100}
     [plain] = hg.generate(model, tokenizer, one.prompt, one.schema, jump_forward=False, **asked)

@@ -46,7 +46,7 @@ HOSTILE = [
 def traced() -> Trace:
     """An answer of the demo model whose constraint wants another domain than the model does, with drafts."""
     model, tokenizer = demo.load()
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     prompt = demo.make_prompt("person", "Our gardener Daria Pinto is 50 years old, reachable at daria@laurel.example.")
     inputs = tokenizer(prompt, return_tensors="pt")
     decoder = guide.decoder(hg.Regex(PATTERN), draft="prompt_lookup", trace=True, overlap=True)
@@ -201,7 +201,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
 def test_five_hundred_tokens(tmp_path: Path) -> None:
     tokenizer = vocabularies.tiny_byte_level()
     model = models.llama(tokenizer)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     decoder = guide.decoder(hg.Regex("[a-z ]{2000,}"), trace=True, backend="llguidance")
     prompt = torch.tensor([[50, 60]])
     output = model.generate(prompt, do_sample=False, max_new_tokens=500, custom_generate=decoder)

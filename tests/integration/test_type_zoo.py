@@ -32,7 +32,7 @@ def model() -> Any:
 @cache
 def guide() -> Guide:
     return hg.Guide(
-        byt5(), model(), options=CompilerOptions(cache_bytes=2**31)
+        model(), byt5(), options=CompilerOptions(cache_bytes=2**31)
     )  # all of the zoo, so that each compiles once
 
 

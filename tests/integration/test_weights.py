@@ -90,7 +90,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 def check(model: Any) -> None:
     """The default way of ``hg.generate`` writes what generate() writes with a logits processor, row by row."""
     assert logits_width(model) == WIDTH
-    guide = hg.Guide(TOKENIZER, model)
+    guide = hg.Guide(model, TOKENIZER)
     prompts = ["hello", "a longer prompt"]
     options: dict[str, Any] = {"max_new_tokens": 60, "do_sample": False}
     results = hg.generate(model, TOKENIZER, prompts, CONSTRAINT, guide=guide, **options)
@@ -112,6 +112,6 @@ def test_weights_in_every_form(form: str, tmp_path: Path) -> None:
     "mode", [{}, {"num_beams": 2}, {"output_scores": True, "return_dict_in_generate": True}], ids=str
 )
 def test_a_width_that_is_not_the_model_s(mode: dict[str, Any]) -> None:
-    guide = hg.Guide(TOKENIZER, WIDTH + 3)
+    guide = hg.Guide(WIDTH + 3, TOKENIZER)
     with pytest.raises(hg.VocabularySizeError, match=f"{WIDTH} columns.*{WIDTH + 3}"):
         llama().generate(torch.tensor([[70, 71]]), max_new_tokens=40, custom_generate=guide.decoder(CONSTRAINT), **mode)

@@ -134,7 +134,7 @@ CALLS: dict[str, tuple[Callable[[], Callable[..., Any]], dict[str, Callable[[], 
     "Guide.reader": (lambda: guide().reader, {"constraint": lambda: ["a"]}, ()),
     "Guide.session": (lambda: guide().session, {"constraint": lambda: ["a"]}, ()),
     "Guide.attach": (lambda: guide().attach, {"manager": lambda: None}, ()),
-    "Guide.close": (lambda: hg.Guide(vocabularies.demo(), model()).close, {"timeout_s": lambda: 0.1}, ()),
+    "Guide.close": (lambda: hg.Guide(model(), vocabularies.demo()).close, {"timeout_s": lambda: 0.1}, ()),
     "Guide.logits_processor": (
         lambda: like(masked, guide().logits_processor),
         {"constraint": lambda: ["yes", "no"]},

@@ -89,7 +89,7 @@ def outcomes(model: Any, tokenizer: Any, rank: int, everything: bool) -> dict[st
         found["streamed"] = [[one.result.token_ids, one.result.text, one.result.finish_reason] for one in ends]
     found["random numbers"] = torch.rand(3).tolist()
 
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     inputs = tokenizer(PROMPTS[:2], return_tensors="pt", padding=True, return_token_type_ids=False)
     for overlap in (False, True) if everything else (True,):
         processor = guide.logits_processor(CONSTRAINTS[:2], overlap=overlap)
@@ -140,7 +140,7 @@ def outcomes(model: Any, tokenizer: Any, rank: int, everything: bool) -> dict[st
     except hg.HFGuidedError as error:
         found["other ids"] = f"{type(error).__name__}: {error}"
     try:
-        hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, guide=hg.Guide(tokenizer, model.config.vocab_size))
+        hg.generate(model, tokenizer, PROMPTS, CONSTRAINTS, guide=hg.Guide(model.config.vocab_size, tokenizer))
     except ValueError as error:
         found["a guide without the model"] = str(error)
     for name, route in (("ours", {}), ("theirs", {"jump_forward": False})):

@@ -29,7 +29,7 @@ from tests import vocabularies
 from tests.fake_device import DEVICE, FakeDevice, FakeOrder, put
 
 TOKENIZER = vocabularies.tiny_byte_level()
-GUIDE = hg.Guide(TOKENIZER, len(TOKENIZER))
+GUIDE = hg.Guide(len(TOKENIZER), TOKENIZER)
 VOCABULARY = GUIDE.vocabulary
 STOPS = VOCABULARY.stop_token_ids
 ROW_BYTES = 4 * words(VOCABULARY.padded_size)

@@ -103,6 +103,42 @@ def test_fullmatch_equals_python(pattern):
         assert regex.matches(language, text) == bool(compiled.fullmatch(text)), repr(text)
 
 
+_verbose = [
+    "a",
+    " ",
+    "\n",
+    "# (b\n",
+    r"\ ",
+    r"\#",
+    "[ #a]",
+    "b{1, 2}",
+    r"\0 1",
+    "* ",
+    "{2} ",
+    r"\N{DIGIT ONE}",
+    "(?#)",
+    "#",
+]
+verbose_patterns = st.recursive(
+    st.one_of(st.sampled_from(_verbose), plain_patterns),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.builds(lambda body, times: f"( {body} ) {times}", inner, st.sampled_from(TIMES)),
+        st.builds("({}{})".format, st.sampled_from(["?x:", "?-x:", "?ix-s:", "?i-x:", "?:", ""]), inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(verbose_patterns, st.booleans())
+def test_verbose_mode_equals_python(pattern, is_verbose):
+    pattern = "(?x)" * is_verbose + pattern
+    language = _language(regex.parse_fullmatch, pattern)
+    compiled = re.compile(pattern)
+    for text in (*TEXTS, "a#", "# a", "b{1, 2}", "b{1,2}", "\0 1", "\x01", "\0" + "1", "1 a", "#"):
+        assert regex.matches(language, text) == bool(compiled.fullmatch(text)), repr(text)
+
+
 def as_python(plain: str) -> str:
     r"""Replace ``\u{...}``, the only syntax of plain patterns that Python does not read."""
     return re.sub(r"\\u\{([0-9a-f]+)\}", lambda match: f"\\U{int(match[1], 16):08x}", plain)

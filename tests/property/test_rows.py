@@ -20,7 +20,7 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 
 TOKENIZER = vocabularies.tiny_byte_level()
-GUIDE = hg.Guide(TOKENIZER, len(TOKENIZER))
+GUIDE = hg.Guide(len(TOKENIZER), TOKENIZER)
 SIZE = GUIDE.vocabulary.padded_size
 STOP = GUIDE.vocabulary.stop_token_ids[0]
 CONSTRAINTS: list[Any] = [

@@ -32,7 +32,7 @@ CHARACTERS = ("é", "東", "😀", "\u0301", "a", "\n")
 @cache
 def guide(name: str) -> hg.Guide:
     tokenizer = (LARGE if name in LARGE else ZOO)[name]()
-    return hg.Guide(tokenizer, max(tokenizer.get_vocab().values()) + 1)
+    return hg.Guide(max(tokenizer.get_vocab().values()) + 1, tokenizer)
 
 
 # --- the bytes of tokens equal the decoding of the tokenizer ---

@@ -56,7 +56,7 @@ class Served(NamedTuple):
 def served() -> Served:
     tokenizer = vocabularies.demo()
     model = tiny_llama(len(tokenizer), seed=0, max_position_embeddings=8192)
-    return Served(model, tokenizer, hg.Guide(tokenizer, model))
+    return Served(model, tokenizer, hg.Guide(model, tokenizer))
 
 
 def check_served(constraint: Any, more: int, problem: Callable[[str], str]) -> None:

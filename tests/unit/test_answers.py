@@ -35,7 +35,7 @@ XML = "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n<
 @pytest.fixture(scope="module")
 def guide() -> hg.Guide:
     model, tokenizer = demo.load()
-    return hg.Guide(tokenizer, model)
+    return hg.Guide(model, tokenizer)
 
 
 def random_steps(vocabulary: Vocabulary, text: str, chance: random.Random) -> list[list[int]]:
@@ -57,7 +57,7 @@ def answer_of(
     guide: hg.Guide, constraint: Any = None, reasoning: hg.Reasoning | None = None, index: int = 0, **more: Any
 ) -> Answer:
     """An answer in the vocabulary of the guide, to an empty prompt."""
-    guided = Request(gate=guide.gate(reasoning), constraint=constraint)
+    guided = Request(gate=guide._gate(reasoning), constraint=constraint)
     return Answer(index, Job("job", (), guided, Sampling(), 60, (), **more), guide)
 
 

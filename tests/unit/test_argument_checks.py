@@ -134,7 +134,7 @@ def test_other_calls_refuse_invalid_values(model_and_tokenizer: Any) -> None:
     from transformers import pipeline
 
     hg.register()
-    guide = hg.Guide(model_and_tokenizer[1], model_and_tokenizer[0])
+    guide = hg.Guide(*model_and_tokenizer)
     guided = pipeline("guided-generation", model=model_and_tokenizer[0], tokenizer=model_and_tokenizer[1])
     cases: list[tuple[Any, str]] = [
         (lambda: guided("Hi", response_format=["yes"], num_beams=0), "num_beams"),

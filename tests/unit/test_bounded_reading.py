@@ -35,7 +35,7 @@ def test_wrong_references_are_still_found(where: str) -> None:
 )
 def test_numbers_with_too_many_digits_are_refused_with_their_pointer(keyword: str, backend: str) -> None:
     tokenizer = vocabularies.demo()
-    guide = hg.Guide(tokenizer, len(tokenizer))
+    guide = hg.Guide(len(tokenizer), tokenizer)
     with pytest.raises(UnsupportedConstraint, match=f"more than {MAX_DIGITS} digits") as caught:
         guide.compile({"properties": {"a": {"type": "integer", keyword: 10**MAX_DIGITS}}}, backend)
     assert caught.value.pointers == (f"/properties/a/{keyword}",)

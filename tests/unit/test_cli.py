@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import io
 import json
@@ -287,13 +288,32 @@ def test_each_error_is_one_message(arguments, message, tmp_path, schema_file, ca
         ["generate", "--model", "demo", "--prompt", "x", "--regex", "a", "--choice", "b"],
         ["generate", "--model", "demo", "--prompt", "x", "--regex", "a", "--max-new-tokens", "0"],
         ["demo", "--n", "-1"],
+        ["serve"],
+        ["serve", "demo"],
+        ["ui", "demo"],
+        ["batch", "--model", "demo"],
+        ["audit"],
     ],
 )
 def test_usage_errors(arguments, capsys):
     with pytest.raises(SystemExit) as exit_:
         run(*arguments)
     assert exit_.value.code == 2
-    assert "usage: hf-guided" in capsys.readouterr().err
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert re.match(r"hf-guided[ a-z]*: error: ", first) and rest[0].startswith("usage: hf-guided")
+
+
+def test_every_command_names_the_model_alike_and_every_default_is_shown():
+    commands = next(action.choices for action in cli._parser()._actions if isinstance(action.choices, dict))
+    for name, parser in commands.items():
+        options = {option: action for action in parser._actions for option in action.option_strings or [action.dest]}
+        assert ("--model" in options) == (name not in ("demo", "doctor")) and "model" not in options
+        for action in options.values():
+            shown = (action.help or "") % {**vars(action), "prog": "hf-guided"}
+            default = f"{action.default:g}" if isinstance(action.default, float) else str(action.default)
+            assert shown, (name, action.dest)
+            if action.default not in (None, False, [], {}, argparse.SUPPRESS):
+                assert re.search(rf"\({re.escape(default)}(\.0)?[):]", shown), (name, action.dest, shown)
 
 
 def test_doctor_lists_versions_and_why_torch_masks(capsys):
@@ -329,7 +349,7 @@ def served_with(monkeypatch, *arguments: str) -> Any:
     monkeypatch.setattr(gc, "freeze", lambda: order.append("what is loaded is frozen"))
     server = SimpleNamespace(run=lambda: order.append("it serves"), left_running=0)
     monkeypatch.setattr("hf_guided.serve.app.Server", lambda app, options, say: server)
-    assert run("serve", "demo", *arguments) == 0
+    assert run("serve", "--model", "demo", *arguments) == 0
     assert order == ["what is loaded is frozen", "it serves"]
     return options[0]
 
@@ -353,9 +373,9 @@ def test_api_keys_from_the_environment(monkeypatch, capsys):
     monkeypatch.setenv("HF_GUIDED_API_KEY", "first, second,")
     assert served_with(monkeypatch).api_keys == ("first", "second")
     assert served_with(monkeypatch, "--api-key", "other").api_keys == ("other",)
-    assert run("serve", "demo", "--api-key", "secret word") == 2
+    assert run("serve", "--model", "demo", "--api-key", "secret word") == 2
     assert "secret" not in capsys.readouterr().err
-    assert run("serve", "demo", "--allowed-origin", "example.org/path") == 2
+    assert run("serve", "--model", "demo", "--allowed-origin", "example.org/path") == 2
     assert "example.org/path" in capsys.readouterr().err
 
 
@@ -366,7 +386,7 @@ def test_every_limit_has_a_flag(limit, monkeypatch, capsys):
     assert getattr(served_with(monkeypatch, flag, "7").limits, limit.name) == 7
     for command in ((flag, "0"), ("--help",)):
         with pytest.raises(SystemExit):
-            run("serve", "demo", *command)
+            run("serve", "--model", "demo", *command)
     output = capsys.readouterr()
     assert f"argument {flag}: expected a number above 0" in output.err
     described = re.search(rf"^  {flag} \S+\s.*?(?=^  -|\Z)", output.out, re.MULTILINE | re.DOTALL)
@@ -389,7 +409,7 @@ def test_a_folder_is_served_under_its_own_name(tmp_path):
 def test_ui_without_gradio_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
     monkeypatch.delitem(sys.modules, "hf_guided.integrations.gradio", raising=False)
-    assert run("ui", "demo") == 2
+    assert run("ui", "--model", "demo") == 2
     error = capsys.readouterr().err
     assert "hf-guided[ui]" in error and "Gradio" in error
 

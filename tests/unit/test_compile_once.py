@@ -73,7 +73,7 @@ def test_server_submits_a_constraint_once(submissions: Counter[str], batching: b
 
 def test_warm_up_compiles_in_advance() -> None:
     _, tokenizer = demo.load()
-    guide = hg.Guide(tokenizer, len(tokenizer))
+    guide = hg.Guide(len(tokenizer), tokenizer)
     guide.warm_up([hg.Regex("[a-f]{3}"), None, {"type": "integer"}, CHOICE])
     guide.warm_up(["left", "right"])  # a list of strings is one choice
     assert (guide.stats().entries, guide.stats().misses) == (4, 4)

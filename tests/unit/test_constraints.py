@@ -45,6 +45,11 @@ class Colour(enum.Enum):
     BLUE = "blue"
 
 
+class TextColour(str, enum.Enum):  # its str() is not its text
+    RED = "red"
+    BLUE = "blue"
+
+
 def get_weather(city: str, days: int = 1) -> str:
     """Get the weather.
 
@@ -293,6 +298,8 @@ def test_regex_flags_become_part_of_the_pattern() -> None:
     with pytest.raises(ValueError, match="does not match"):
         same[0].parse("b\n")
     assert Regex("(?i:a)b").pattern == "(?i:a)b"
+    assert Regex(re.compile(" a # a letter\n\\d", re.X | re.A)).parse("a7").group() == "a7"
+    assert Regex(re.compile("a", re.X | re.A | re.I | re.S)) == Regex("(?saix)a")
 
 
 @pytest.mark.parametrize(
@@ -302,9 +309,8 @@ def test_regex_flags_become_part_of_the_pattern() -> None:
         (re.compile(b"a"), "str pattern"),
         ("(", "does not compile"),
         (r"\p{L}", "does not compile"),
-        (re.compile("a b", re.X), "VERBOSE"),
         ("(?m)^a", "MULTILINE"),
-        (re.compile(r"\d", re.A), "ASCII"),
+        (re.compile("^a", re.M | re.X), "MULTILINE"),
         ("\ud800", "surrogate"),
         (5, "int"),
     ],
@@ -320,6 +326,9 @@ def test_bad_regexes_are_refused(pattern: Any, says: str) -> None:
 def test_choice_keeps_the_order_and_drops_duplicates() -> None:
     assert Choice(["b", "a", "b"]).options == ("b", "a")
     assert Choice(Colour).options == Choice(Literal["red", "blue"]).options == ("red", "blue")
+    assert Choice(Colour).values == Choice([*Colour]).values == Choice(Literal[Colour.RED, Colour.BLUE]).values
+    assert Choice(Colour).values == tuple(Colour) and Choice(["a"]).values == ("a",)
+    assert Choice([*TextColour]).options == ("red", "blue") and Choice([*TextColour]).values == tuple(TextColour)
     assert Choice(["", "a"]).parse("") == ""
     with pytest.raises(ValueError, match="none of the options"):
         Choice(["a"]).parse("b")

@@ -16,7 +16,7 @@ LENGTH = 7 * 11 * 13  # the shortest string of all three
 @cache
 def guide() -> hg.Guide:
     tokenizer = vocabularies.demo()
-    return hg.Guide(tokenizer, len(tokenizer))
+    return hg.Guide(len(tokenizer), tokenizer)
 
 
 def all_three(most: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+from collections import deque
 from typing import Any
 
 import pydantic
@@ -76,7 +77,7 @@ def test_unknown_argument_is_refused_before_anything_runs(
     model_and_tokenizer: tuple[Any, Any], name: str, value: Any, meant: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = model_and_tokenizer
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     monkeypatch.setattr(guide, "compile", lambda *_, **__: pytest.fail("a constraint was compiled"))
     monkeypatch.setattr(model, "forward", lambda *_, **__: pytest.fail("the model ran"))
     for arguments in ({}, {"stream": True}, {"continuous_batching": True}):
@@ -267,7 +268,7 @@ def test_advice_names_the_arguments_of_each_call(model_and_tokenizer: tuple[Any,
     from transformers import pipeline
 
     hg.register()
-    guide = hg.Guide(model_and_tokenizer[1], model_and_tokenizer[0])
+    guide = hg.Guide(*model_and_tokenizer)
     guided = pipeline("guided-generation", model=model_and_tokenizer[0], tokenizer=model_and_tokenizer[1])
     cases: list[tuple[Any, str, str]] = [
         (lambda **k: guided("x", response_format=["yes"], **k), "enable_thinking", "chat_template_kwargs={"),
@@ -305,3 +306,148 @@ def test_every_suggestion_is_an_argument_of_the_call() -> None:
         for name in (*RULES, *RENAMED):
             if name not in known and (suggested := advice(name, call, known)) and suggested.suggestion:
                 assert suggested.suggestion in known, (call.name, name, suggested)
+
+
+def call_of(name: str, model_and_tokenizer: tuple[Any, Any]) -> Any:
+    """A public call with what it needs beside the arguments that are wrong."""
+    model = hg.Model(*model_and_tokenizer)
+    guide = hg.Guide(*model_and_tokenizer)
+    return {
+        "generate": lambda *given, **wrong: hg.generate(*model_and_tokenizer, *given, **wrong),
+        "agenerate": lambda *given, **wrong: hg.agenerate(*model_and_tokenizer, *given, **wrong),
+        "score": lambda *given, **wrong: hg.score(*model_and_tokenizer, *given, **wrong),
+        "Model": model,
+        "Model.batch": model.batch,
+        "Model.acall": model.acall,
+        "describe": hg.describe,
+        **{each: getattr(guide, each) for each in ("compile", "audit", "submit", "decoder", "logits_processor")},
+    }[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wrong", "meant"),
+    [
+        ("generate", ("x",), {"tools": [print]}, "constraint"),
+        ("generate", ("x",), {"schema": {}}, "constraint"),
+        ("generate", (), {"prompt": "x", "schema": {}}, "prompts"),
+        ("generate", (), {"messages": [], "constraint": None}, "prompts"),
+        ("agenerate", ("x",), {"response_format": {}}, "constraint"),
+        ("score", ("x",), {"schema": {}}, "choices"),
+        ("score", (), {"text": "x", "choices": ["a", "b"]}, "prompts"),
+        ("Model", (), {"prompts": "x"}, "prompt"),
+        ("Model.acall", (), {"text": "x"}, "prompt"),
+        ("Model.batch", (), {"prompt": ["x"]}, "prompts"),
+        ("describe", (), {"schema": {}}, "constraint"),
+        ("compile", (), {"schema": {}}, "constraint"),
+        ("audit", (), {"json_schema": {}}, "constraint"),
+        ("submit", (), {"regex": "a"}, "constraint"),
+        ("decoder", (), {"response_format": {}}, "constraint"),
+        ("logits_processor", (), {"tools": [print]}, "constraint"),
+    ],
+)
+def test_arguments_under_other_names_for_those_that_are_missing(
+    name: str, given: tuple[Any, ...], wrong: dict[str, Any], meant: str, model_and_tokenizer: tuple[Any, Any]
+) -> None:
+    with pytest.raises(hg.UnknownArgument, match="unknown argument .*did you mean ") as raised:
+        call_of(name, model_and_tokenizer)(*given, **wrong)
+    assert raised.value.suggestion == meant and f"did you mean {meant}?" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda pair: hg.generate(*pair, "x"),
+            r"'constraint'; write hg\.generate\(model, tokenizer, prompts, constraint\)$",
+        ),
+        (lambda pair: hg.Guide(pair[1]), r"'tokenizer'; write hg\.Guide\(model, tokenizer\)$"),
+        (lambda pair: hg.Model(pair[1]), r"'tokenizer'; write hg\.Model\(model, tokenizer\)$"),
+        (lambda pair: hg.generate(*pair, "x", ["a"], 3), "too many positional arguments; write hg.generate"),
+        (lambda pair: hg.Guide(*pair).read(["a"]), r"'token_ids'; write guide\.read\(constraint, token_ids\)$"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_shown(call: Any, message: str, model_and_tokenizer: tuple[Any, Any]) -> None:
+    with pytest.raises(hg.InvalidArgument, match=message):
+        call(model_and_tokenizer)
+
+
+def columns_of(texts: list[str]) -> dict[str, Any]:
+    """The same prompts in the containers that people have."""
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+
+    return {
+        "series": pd.Series(texts, index=range(5, 5 + len(texts))),
+        "strings of pandas": pd.Series(texts, dtype="string"),
+        "array": np.array(texts),
+        "array of objects": np.array(texts, dtype=object),
+        "arrow": pa.chunked_array([texts]),
+        "generator": (text for text in texts),
+        "map": map(str, texts),
+        "keys": dict.fromkeys(texts).keys(),
+        "deque": deque(texts),
+    }
+
+
+@pytest.mark.parametrize("kind", columns_of(["a"]))
+def test_columns_of_prompts_are_lists_of_prompts(kind: str, model_and_tokenizer: tuple[Any, Any]) -> None:
+    texts = ["Is it?", "Is it not?"]
+    expected = [each.text for each in hg.generate(*model_and_tokenizer, texts, ["yes", "no"])]
+    assert [each.text for each in hg.generate(*model_and_tokenizer, columns_of(texts)[kind], ["yes", "no"])] == expected
+    assert hg.Model(*model_and_tokenizer).batch(columns_of(texts)[kind], ["yes", "no"]) == expected
+    assert hg.Model(*model_and_tokenizer)(columns_of(texts[:1])[kind], ["yes", "no"]) == expected[0]
+    assert len(hg.score(*model_and_tokenizer, columns_of(texts)[kind], ["yes", "no"])) == 2
+
+
+def test_chats_in_columns_are_read(model_and_tokenizer: tuple[Any, Any]) -> None:
+    import numpy as np
+    import pandas as pd
+
+    from hf_guided.generation.prompts import as_prompts
+
+    chat = [{"role": "user", "content": "x"}]
+    cell = np.empty(1, dtype=object)  # as pandas reads a list from a Parquet file
+    cell[0] = chat[0]
+    assert as_prompts(pd.Series([cell, chat])) == [chat, chat] and as_prompts(iter(chat)) == [chat]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (lambda: __import__("pandas").DataFrame({"prompt": ["a"]}), "pass the column that holds the prompts"),
+        (lambda: __import__("pandas").Series(["a", None]), "item 1 is nan of type float"),
+        (lambda: (number for number in (1, 2)), "item 0 is 1 of type int"),
+        (lambda: {"a", "b"}, "expected a text"),
+        (lambda: b"ab", "expected a text"),
+        (lambda: torch.tensor([1, 2]), "hg.generate tokenizes by itself"),
+        (lambda: [1, 2], "hg.generate tokenizes by itself"),
+    ],
+)
+def test_what_holds_no_prompts_is_refused(prompts: Any, message: str, model_and_tokenizer: tuple[Any, Any]) -> None:
+    with pytest.raises(hg.InvalidArgument, match=message):
+        hg.generate(*model_and_tokenizer, prompts(), ["yes", "no"])
+
+
+def test_read_tells_the_prompt_from_the_answer(model_and_tokenizer: tuple[Any, Any]) -> None:
+    model, tokenizer = model_and_tokenizer
+    guide = hg.Guide(model, tokenizer)
+    inputs = tokenizer(["A long prompt: ", "Short: "], return_tensors="pt", padding=True, padding_side="left")
+    output = model.generate(**inputs, custom_generate=guide.decoder(["yes", "no"]), max_new_tokens=8)
+    start = inputs["input_ids"].shape[1]
+    for row in output:
+        for whole, answer in (
+            (row, row[start:]),
+            (row.tolist(), row[start:].tolist()),
+            (row.numpy(), row[start:].numpy()),
+        ):
+            assert guide.read(["yes", "no"], answer).value in ("yes", "no")
+            with pytest.raises(hg.InvalidArgument, match=r"tokens after the prompt.*output\[row, prompt_length:\]"):
+                guide.read(["yes", "no"], whole)
+            with pytest.raises(hg.InvalidArgument, match=r"constraint before the tokens.*swap the two"):
+                guide.read(answer, ["yes", "no"])
+    with pytest.raises(hg.InvalidArgument, match="token_ids: expected a list of token ids, got 'yes' of type str"):
+        guide.read(["yes", "no"], "yes")
+    # A row whose first token other code has forced, and that ends there, is no prompt.
+    [first, *_] = tokenizer("yes", add_special_tokens=False)["input_ids"]
+    assert guide.read(hg.Regex("[0-9]*"), [first, tokenizer.eos_token_id]).finish_reason == "dead_end"

@@ -57,7 +57,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
 def pair() -> tuple[Any, hg.Guide]:
     tokenizer = vocabularies.tiny_byte_level()
     model = models.llama(tokenizer, layers=2)
-    return model, hg.Guide(tokenizer, model)
+    return model, hg.Guide(model, tokenizer)
 
 
 def prompts(guide: hg.Guide, rows: int, padded: bool) -> dict[str, Tensor]:
@@ -121,7 +121,7 @@ def test_fast_loop_waits_once_for_each_choice_and_never_in_a_pass(
     """One read brings the tokens and the rows that have to end. Verifying drafts under sampling takes one more."""
     model = pair[0]
     monkeypatch.setenv("HF_GUIDED_MASK_TABLE_BYTES", str(table * 4 * words(model.config.vocab_size)))
-    guide = hg.Guide(pair[1].tokenizer, model)
+    guide = hg.Guide(model, pair[1].tokenizer)
     inputs = prompts(guide, rows, padded)
     decode: dict[str, Any] = {"overlap": False, "seeds": [3] * rows if way == "seeds" else None}
     arguments = {**inputs, "max_new_tokens": 20, **ARGUMENTS[way]}

@@ -16,7 +16,7 @@ def chain(rules: int, body: str) -> str:
 @pytest.fixture(scope="module")
 def guide() -> hg.Guide:
     model, tokenizer = demo.load()
-    return hg.Guide(tokenizer, model)
+    return hg.Guide(model, tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,8 @@ def test_a_panic_of_the_library_has_a_short_message() -> None:
         ('start: s::0\ns::_: "a" s::incr(_) %if lt(_, 2) | "b"', "a{0,2}b"),
         ('start: %regex {"substring_chars": "abx"}', "|a|b|x|ab|bx|abx"),
         ('start: "a" "b"\n%ignore " "', "a *b"),
+        ('start: "a" "b"?\n%ignore " "', "a *b?"),
+        ('start: "a" ("x" "a")*\n%ignore " "', "a( *x *a)* *"),
         ('%llguidance {"allow_initial_skip": true}\nstart: "a" "b"\n%ignore " "', " *a *b"),
         ('%import common.LCASE_LETTER -> L\nstart: L "b"', "[abx]b"),
     ],

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 import hf_guided as hg
+from hf_guided import demo
 
 PUBLIC = """
 Audit BackendError BackendUnavailable BatchSizeError BitmaskShapeError BudgetTooSmall Choice ChoiceScores
@@ -78,6 +79,25 @@ def test_import_paths_exist(module: str) -> None:
 def test_public_methods_exist(name: str) -> None:
     known = {*dir(getattr(hg, name)), *getattr(getattr(hg, name), "__dataclass_fields__", {})}
     assert set(METHODS[name].split()) <= known
+
+
+def test_a_guide_shows_only_what_users_call() -> None:
+    guide = hg.Guide(*demo.load())
+    shown = {name for name in dir(guide) if not name.startswith("_")}
+    assert shown == {*METHODS["Guide"].split(), "close", "tokenizer", "trace", "vocabulary"}
+
+
+def test_the_repr_of_an_audit_fits_a_screen() -> None:
+    guide = hg.Guide(*demo.load())
+    long = {"a" * 70: {"type": "array", "contains": {"const": 1}, "uniqueItems": True}}
+    many = {f"name {i}": {"type": "integer", "minimum": i, "description": "x" * 300} for i in range(300)}
+    for schema in ({}, {"type": "integer"}, {"properties": {**many, **long}}, {"properties": long}):
+        for backend in ("auto", "outlines"):
+            audit = guide.audit({"type": "object", **schema}, backend=backend)
+            lines = repr(audit).splitlines()
+            assert len(lines) <= 24 and max(map(len, lines)) <= 100
+            assert all(row.keyword in repr(audit) for row in audit.lost[:10])
+            assert len(lines) > len(audit.rows) or f"{len(audit.rows) - 20} more rows; print(audit)" in lines[-1]
 
 
 def test_command_line_entry_point() -> None:

@@ -12,6 +12,7 @@ import json
 import pathlib
 import random
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
@@ -59,6 +60,9 @@ def pydantic_validator(python_type: Any) -> Callable[[str], bool]:
         return True
 
     return is_valid
+
+
+PYTHON_RE = ConfigDict(regex_engine="python-re")
 
 
 def assert_sound(compiler: Compiler, python_type: Any, texts: Iterable[str], *, lost: int = 0) -> None:
@@ -330,6 +334,31 @@ def test_patterns_have_pydantics_meaning(compiler: Compiler) -> None:
         assert_sound(compiler, Annotated[str, Field(pattern=pattern)], texts, lost=len(texts))
     ignoring_case = Annotated[str, Field(pattern=re.compile("^[^a]$", re.I))]
     assert_sound(compiler, ignoring_case, ['"a"', '"A"', '"b"'])
+    # Python's rules alone: all that they allow is written.
+    canonical = [text for text in texts if json.dumps(json.loads(text), ensure_ascii=False) == text]
+    for pattern in (
+        r"^\W$",
+        r"^\w$",
+        r"^\D$",
+        r"^\d$",
+        r"^\S$",
+        r"^\s$",
+        "^.$",
+        r"^[^\w]$",
+        "^[[:alpha:]]$",
+        "(?a)^\\w$",
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of the nested class
+            by_python = pydantic.create_model("M", __config__=PYTHON_RE, value=(str, Field(pattern=pattern)))
+            compiled = Annotated[str, Field(pattern=re.compile(f"{pattern} # a comment", re.X))]
+            assert_sound(compiler, compiled, canonical)
+            assert_sound(compiler, by_python, [f'{{"value": {text}}}' for text in canonical])
+    keys = pydantic.create_model(
+        "M", __config__=PYTHON_RE, value=(dict[Annotated[str, Field(pattern=r"^\d$")], int], ...)
+    )
+    assert_sound(compiler, keys, [f'{{"value": {{"{key}": 1}}}}' for key in ("7", "\u0667", "a")])
+    assert hg.describe(by_python).endswith("{value: string (/^\\w$/)}")
 
 
 def test_networks_with_prefixes_of_every_length(compiler: Compiler) -> None:

@@ -73,7 +73,7 @@ def test_call_that_takes_too_long_closes_only_its_row(call: str, monkeypatch: py
 def test_a_key_that_takes_too_long_closes_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row ends in this step, as it does where the mask is filled: else its answer would get one token more."""
     tokenizer = vocabularies.tiny_byte_level()
-    row = Row(hg.Guide(tokenizer, len(tokenizer)).compile(hg.Regex("[ab]{3}"), backend="native").matcher())
+    row = Row(hg.Guide(len(tokenizer), tokenizer).compile(hg.Regex("[ab]{3}"), backend="native").matcher())
     assert row.mask_key() is not None
     monkeypatch.setattr(row_module, "CALL_CPU_S", -1.0)  # every call takes longer
     assert row.mask_key() is None

@@ -31,7 +31,7 @@ def submit(pool, job):
 service.Pool.submit = submit
 service._PATIENCE_S = 600.0
 tokenizer = tiny_byte_level()
-guide = hg.Guide(tokenizer, len(tokenizer))
+guide = hg.Guide(len(tokenizer), tokenizer)
 constraints = [
     pydantic.create_model("Links", **{f"link{i}": (pydantic.HttpUrl, ...) for i in range(6)}),
     *(hg.Regex("(?:a|b)*a(?:a|b){%d}" % n) for n in (14, 13, 12)),

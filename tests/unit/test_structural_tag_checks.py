@@ -142,7 +142,7 @@ def test_what_xgrammar_refuses_is_refused_with_its_pointer(compiler: Compiler, p
         ({"type": "dispatch", "rules": [["<a>"]]}, "/format/rules/0", "a pair"),
         ({"type": "dispatch", "rules": [["", TEXT]]}, "/format/rules/0/0", "not empty"),
         ({"type": "regex", "pattern": "("}, "/format/pattern", "does not compile"),
-        ({"type": "regex", "pattern": "(?x)a"}, "/format/pattern", "VERBOSE"),
+        ({"type": "regex", "pattern": "(?m)a"}, "/format/pattern", "MULTILINE"),
         ({"type": "any_text", "excludes": ["a", ""]}, "/format/excludes/1", "not empty"),
     ],
 )

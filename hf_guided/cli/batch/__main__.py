@@ -6,10 +6,10 @@ the job was stopped in the middle, and the same command continues it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from ...checkpoints.arguments import ErrorFirstParser
 from .arguments import DESCRIPTION, add_arguments
 
 PROGRAM = "hf_guided.cli.batch"
@@ -17,7 +17,7 @@ PROGRAM = "hf_guided.cli.batch"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one process of a job, and return the exit code; None as ``argv`` takes the process's arguments."""
-    parser = argparse.ArgumentParser(prog=f"accelerate launch -m {PROGRAM}", description=DESCRIPTION)
+    parser = ErrorFirstParser(prog=f"accelerate launch -m {PROGRAM}", description=DESCRIPTION)
     add_arguments(parser)
     arguments = parser.parse_args(argv)
     from .run import run  # torch and transformers, which --help can do without

@@ -7,9 +7,14 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.arguments import add_chat_options, add_constraint, add_temperature, positive
+from ...checkpoints.arguments import (
+    add_chat_options,
+    add_constraint,
+    add_max_new_tokens,
+    add_temperature,
+    positive,
+)
 from ...checkpoints.load import add_model
-from ...options import DEFAULT_MAX_NEW_TOKENS
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
 
@@ -99,9 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a row's documents, for its chat (%(default)s)",
     )
     parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")
-    parser.add_argument("--max-new-tokens", type=positive(int), default=DEFAULT_MAX_NEW_TOKENS, metavar="N")
+    add_max_new_tokens(parser)
     add_temperature(parser)
-    parser.add_argument("--top-p", type=positive(float), help="of the samples")
+    parser.add_argument("--top-p", type=positive(float), help="of the samples (default: as the generation config says)")
     parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     parser.add_argument("--device-map", metavar="MAP", help="spread the model over all devices of one process: 'auto'")

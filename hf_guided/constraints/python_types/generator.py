@@ -140,10 +140,13 @@ class ExactJsonSchema(Functions):
     def str_schema(self, schema: Any) -> JsonSchemaDict:
         without_pattern: Any = {name: value for name, value in schema.items() if name != "pattern"}
         strips = schema.get("strip_whitespace", self._config.str_strip_whitespace)
-        json_schema = strings.text(schema, super().str_schema(without_pattern), strips=bool(strips))
-        if "allOf" not in json_schema:
-            return json_schema
-        return shown(json_schema, **{name: value for name, value in json_schema.items() if name in _STRING})
+        engine = self._config.regex_engine
+        json_schema = strings.text(schema, super().str_schema(without_pattern), strips=bool(strips), engine=engine)
+        parts = {name: value for name, value in json_schema.items() if name in _STRING}
+        if "pattern" in parts:
+            parts["pattern"] = strings.displayed(parts["pattern"])
+        is_as_shown = "allOf" not in json_schema and parts.get("pattern") == json_schema.get("pattern")
+        return json_schema if is_as_shown else shown(json_schema, **parts)
 
     def bytes_schema(self, schema: Any) -> JsonSchemaDict:
         mode = self._config.val_json_bytes

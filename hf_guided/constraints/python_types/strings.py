@@ -21,20 +21,24 @@ _SPACES = r"\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u202
 _NO_SPACE_AT_EITHER_END = rf"^(?:[^{_SPACES}](?:[\s\S]*[^{_SPACES}])?)?$"
 _BASIC_PLANE = r"^[\u0000-\uffff]*$"
 _CLASS = re.compile(r"\[\^?\]?((?:\\.|[^\]\\])*)\]")
+_FLAGS = {"a": re.A, "u": re.U, "i": re.I, "s": re.S, "x": re.X}
 _AMBIGUOUS = ("[", "&&", "~~", "--")  # in a class: to some engines the beginning or the joining of another one
 
 
-def text(core: Core, json_schema: JsonSchemaDict, *, strips: bool) -> JsonSchemaDict:
+def text(core: Core, json_schema: JsonSchemaDict, *, strips: bool, engine: str) -> JsonSchemaDict:
     """A ``str``.
 
     Args:
         core: of the type.
         json_schema: what Pydantic says of lengths.
         strips: whether white space is taken off before anything is checked.
+        engine: reads patterns that are not compiled: "rust-regex" or "python-re".
     """
     pattern = core.get("pattern")
     more: list[JsonSchemaDict] = []
-    if pattern is not None:
+    if isinstance(pattern, re.Pattern) or (pattern is not None and engine == "python-re"):
+        json_schema = {**json_schema, "pattern": _python_pattern(re.compile(pattern))}
+    elif pattern is not None:
         json_schema = {**json_schema, "pattern": _pattern(pattern)}
         if alphabet := _alphabet(json_schema["pattern"]):
             json_schema = narrower(json_schema, "pattern")
@@ -47,20 +51,26 @@ def text(core: Core, json_schema: JsonSchemaDict, *, strips: bool) -> JsonSchema
     return {**json_schema, "allOf": more} if more else json_schema
 
 
-def _pattern(pattern: str | re.Pattern[str]) -> str:
-    pattern, flags = (pattern, 0) if isinstance(pattern, str) else (pattern.pattern, pattern.flags)
-    if flags & re.VERBOSE:
-        raise PydanticInvalidForJsonSchema(
-            f"the pattern {pattern!r} has the flag VERBOSE; write it without white space and comments"
-        )
+def _pattern(pattern: str) -> str:
     bodies = [re.sub(r"\\.", "", match[1]) for match in _CLASS.finditer(pattern)]
     if any(sign in body for sign in _AMBIGUOUS for body in bodies):
         raise PydanticInvalidForJsonSchema(
             f"the pattern {pattern!r} joins classes or names one ([[:alpha:]], &&, --), which means different things "
             "to different engines; write the class out"
         )
-    # The other flags let a pattern match more.
-    return f"(?i){pattern}" if flags & re.IGNORECASE and not pattern.startswith("(?i)") else pattern
+    return pattern
+
+
+def _python_pattern(pattern: re.Pattern[str]) -> str:
+    """A pattern with all of its flags at its beginning; by the flag u or a it is read by Python's rules alone."""
+    # MULTILINE lets a pattern match more, and cannot be enforced.
+    letters = "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)
+    return f"(?{letters})" + re.sub(r"\A(\(\?[aiLmsux]+\))+", "", pattern.pattern)
+
+
+def displayed(pattern: str) -> str:
+    """A pattern of a schema without the flags that only say whose rules hold."""
+    return re.sub(r"\A\(\?[au]([isx]*)\)", lambda match: f"(?{match[1]})" if match[1] else "", pattern)
 
 
 def _alphabet(pattern: str) -> str | None:

@@ -52,7 +52,7 @@ class Answers:
     def __init__(self, model: Any, tokenizer: Any, types: Mapping[str, Constraint], limits: UiLimits):
         self._model, self._tokenizer = model, tokenizer
         self._types, self._limits = types, limits
-        self._guide = Guide(tokenizer, model)
+        self._guide = Guide(model, tokenizer)
         positions = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
         self._positions = positions if isinstance(positions, int) and positions > 0 else None
 

@@ -108,7 +108,7 @@ class Answer:
         self._thinking = None
         if gate is not None:
             self._thinking = ThinkingReader(
-                gate, job.prompt, free=constraint is None, header=guide.answer_header.encode()
+                gate, job.prompt, free=constraint is None, header=guide._answer_header.encode()
             )
         self._thought = TextReader()
         self._answer = CallReader(constraint) if isinstance(constraint, ToolCalls) else TextReader()
