@@ -142,9 +142,11 @@ def prepared(
     """
     if isinstance(prompt, Prompt):
         return prompt
-    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    called = constraint if isinstance(constraint, ToolCalls) and constraint.choice != "none" else None
+    tools = called.tools if called is not None else []
+    explains = bool(tools) and options.show_tools and called is not None and called.is_described
     if isinstance(prompt, str):
-        text = describe(constraint, templates) if options.describe else ""
+        text = describe(constraint, templates) if options.describe or explains else ""
         return Prompt(
             f"{text}\n\n{prompt}" if text else prompt,
             unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
@@ -168,11 +170,12 @@ def prepared(
     if tools and options.show_tools and not shown:
         shown = _shows(templates, chat, arguments, tools)
         arguments["tools"] = tools
-    if options.describe and constraint is not None:
+    describes = options.describe or (explains and not shown)
+    if describes and constraint is not None:
         known = shown and isinstance(constraint, ToolCalls)
         text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
         chat = _described(templates, chat, arguments, text) if text else chat
-    ignored = bool(tools) and options.show_tools and not shown and not options.describe
+    ignored = bool(tools) and options.show_tools and not shown and not describes
     lost = unshown(templates, chat, arguments)
     unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
     media = _check_parts(templates, chat, arguments)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..constraints.chat_families import answer_header, attempts, template_source, thinking_markers
+from ..constraints.chat_families import answer_header, attempts, end_of_thinking, template_source, thinking_markers
 from ..constraints.suggestions import did_you_mean
 from ..errors import InvalidArgument, PromptError, shown
 from ..vocabulary.processors import tokenizer_of
@@ -129,8 +129,7 @@ def answer_start(templates: Any, arguments: Mapping[str, Any], render: Callable[
     text, (start, end) = render(), markers
     if not text.rstrip().endswith(start.rstrip()):
         return header
-    # Templates whose marker ends its line write the end in a line of its own, and an empty line after it.
-    return (f"\n{end}\n\n" if text.endswith("\n") else end) + header
+    return end_of_thinking(text, end) + header
 
 
 def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,200 @@
+"""A conversation with tools in every family: the templates of published models, and one template for each notation.
+
+The template is the oracle: what it writes for a message after its prompt is what a model of the family writes, and has
+to be accepted, read back, and shown again in the next prompt.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import warnings
+from functools import cache
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerBase
+
+import hf_guided as hg
+from hf_guided.constraints.values import Constraint
+from hf_guided.generation.partial import PartialRow
+from hf_guided.generation.prompts import encoded, prepared
+from hf_guided.generation.templates import TemplateOptions
+from hf_guided.serve.answers.answer import Answer
+from hf_guided.serve.job import Job, Sampling
+from tests import vocabularies
+from tests.integration import models
+from tests.integration import test_published_templates as published
+from tests.tool_families import FAMILIES, chat_template
+
+# Their headers and ends around texts are those of published templates only.
+SYNTHETIC = [name for name in FAMILIES if name not in ("harmony", "kimi_k3")]
+NAMES = [*published.NAMES, *SYNTHETIC]
+ONE_CALL = ("openai-gpt-oss-120b",)  # a call ends the output
+ENDS = r"<\|im_end\|>|<｜end▁of▁sentence｜>|<\|end\|>|</s>"
+THOUGHT = "I look at it."
+USER = {"role": "user", "content": "Will it rain?"}
+
+
+def get_weather(city: str) -> str:
+    """Looks up the weather.
+
+    Args:
+        city: The city.
+    """
+    return city
+
+
+def now() -> str:
+    """Tells the time."""
+    return ""
+
+
+TOOLS = [get_weather, now]
+
+
+@cache
+def guide_of(name: str) -> hg.Guide:
+    if name in published.NAMES:
+        return hg.Guide(published.tokenizer_of(name), published.model_of(name))
+    tokenizer: PreTrainedTokenizerBase = copy.deepcopy(vocabularies.tiny_byte_level())
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|assistant|>", "<|user|>", "<|end|>"]})
+    tokenizer.eos_token = "<|end|>"
+    tokenizer.chat_template = chat_template(name)
+    return hg.Guide(tokenizer, models.llama(tokenizer))
+
+
+def calls(*, parallel: bool) -> list[dict[str, Any]]:
+    named = [("now", {})] if not parallel else [("get_weather", {"city": 'Rome "é"'}), ("now", {})]
+    return [
+        {"id": f"abcDEF12{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for i, (name, arguments) in enumerate(named)
+    ]
+
+
+def rendered(name: str, chat: list[dict[str, Any]], constraint: Constraint | None, *, thinks: bool) -> str:
+    """The prompt that hf-guided writes."""
+    guide = guide_of(name)
+    switches = {"enable_thinking": thinks, "thinking": thinks}
+    options = TemplateOptions(switches, None, show_tools=True, describe=False, thinks=thinks)
+    prompt = prepared(guide.tokenizer, chat, constraint, options)
+    return guide.tokenizer.decode(encoded(guide.vocabulary, prompt, ""))
+
+
+def written(name: str, chat: list[dict[str, Any]], message: dict[str, Any], prompt: str) -> str | None:
+    """What the template writes for a message after the prompt; None where it writes the prompt otherwise."""
+    tokenizer = guide_of(name).tokenizer
+    with_tools = hg.ToolCalls(TOOLS).tools
+    for content in ("", None):
+        for as_text in (False, True):
+            taken = copy.deepcopy(message)
+            for call in taken.get("tool_calls", ()):
+                arguments = call["function"]["arguments"]
+                call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
+            taken["content"] = taken["content"] or content
+            try:
+                text = tokenizer.apply_chat_template([*chat, taken], tools=with_tools, tokenize=False)
+            except Exception:
+                continue
+            if text.startswith(prompt) and "\\\\" not in text[len(prompt) :] and "{'" not in text[len(prompt) :]:
+                return text[len(prompt) :]
+    return None
+
+
+def ids_of(name: str, text: str) -> list[int]:
+    """The tokens of an answer, and one that ends it."""
+    guide = guide_of(name)
+    text = re.split(ENDS, text)[0] if name not in ONE_CALL else text
+    gate = guide.gate(hg.Reasoning())
+    start: list[int] = []
+    if gate is not None and text.startswith(gate.reasoning.start):
+        start, text = [*gate.start_ids], text.removeprefix(gate.reasoning.start)
+    ids = [*start, *guide.tokenizer.encode(text, add_special_tokens=False)]
+    return ids if ids[-1] in guide.vocabulary.stop_token_ids else [*ids, guide.vocabulary.stop_token_ids[0]]
+
+
+def read(
+    name: str, constraint: Constraint | None, ids: list[int], prompt: str, *, thinks: bool
+) -> hg.GuidedResult[Any]:
+    """The result, which is the same for a row that comes token by token, in Python and in the server."""
+    guide = guide_of(name)
+    reasoning = hg.Reasoning() if thinks else None
+    prompt_ids = guide.tokenizer.encode(prompt, add_special_tokens=False)
+    whole = guide.read(constraint, ids, prompt=prompt_ids, reasoning=reasoning)
+    assert whole.finish_reason == "stop", (whole.error, whole.text, guide.tokenizer.decode(ids))
+    row = PartialRow(0, guide.reader(constraint, prompt=prompt_ids, reasoning=reasoning))
+    for token_id in ids:
+        row.add_tokens([token_id])
+    assert (row.end(ids).result.value, row.end(ids).text) == (whole.value, whole.text)  # type: ignore[union-attr]
+    [request] = guide.requests([constraint], [None], gate=guide.gate(reasoning))
+    contents = []
+    for size in (1, len(ids)):
+        answer = Answer(
+            0, Job("job", tuple(prompt_ids), request, Sampling(), 900, guide.vocabulary.stop_token_ids), guide
+        )
+        for start in range(0, len(ids), size):
+            answer.take(ids[start : start + size])
+        answer.end("stop")
+        contents.append(
+            (
+                answer.content.text,
+                answer.content.thinking,
+                [(call.name, json.loads(call.arguments)) for call in answer.content.calls],
+            )
+        )
+    assert contents[0] == contents[1]
+    text, thinking, called = contents[0]
+    assert thinking.strip() == (whole.thinking or "").strip()
+    if isinstance(whole.value, hg.ToolAnswer):
+        assert text == whole.value.text
+        assert called == [(call.name, call.arguments) for call in whole.value.calls]
+    else:
+        assert text == whole.text
+    return whole
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
+    guide = guide_of(name)
+    if thinks and name in published.NAMES and name not in published.THINKING:
+        pytest.skip(f"{name} has no markers of thinking")
+    parallel = name not in ONE_CALL
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=published.NO_TOOLS)
+        shows_tools = name not in ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-ai-DeepSeek-V3.1")
+        for choice in ("auto", "required"):
+            constraint = hg.ToolCalls(TOOLS, choice=choice).for_tokenizer(guide.tokenizer)
+            prompt = rendered(name, [USER], constraint, thinks=thinks)
+            assert ("get_weather" in prompt) is shows_tools
+            for several in {False, parallel}:
+                message = {"role": "assistant", "content": "", "tool_calls": calls(parallel=several)}
+                message |= {"reasoning_content": THOUGHT, "thinking": THOUGHT} if thinks else {}
+                text = written(name, [USER], message, prompt)
+                if text is None:
+                    continue  # the template writes earlier messages otherwise than prompts
+                result = read(name, constraint, ids_of(name, text), prompt, thinks=thinks)
+                expected = [
+                    (call["function"]["name"], call["function"]["arguments"]) for call in calls(parallel=several)
+                ]
+                assert [(call.name, call.arguments) for call in result.value.calls] == expected
+                assert result.value.text == ""
+                assert (result.thinking or "").strip() == (THOUGHT if thinks else "")
+        message = {"role": "assistant", "content": "It is dry.\n\nAll day."}
+        message |= {"reasoning_content": THOUGHT, "thinking": THOUGHT} if thinks else {}
+        constraint = hg.ToolCalls(TOOLS).for_tokenizer(guide.tokenizer)
+        if (text := written(name, [USER], message, prompt)) is not None:
+            result = read(name, constraint, ids_of(name, text), prompt, thinks=thinks)
+            assert (result.value.text.strip(), result.value.calls) == (message["content"], ())
+            if thinks:
+                assert not result.value.text.startswith("\n")
+        history = [USER, {"role": "assistant", "content": "", "tool_calls": calls(parallel=parallel)}]
+        history += [
+            {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"result {i}"}
+            for i, call in enumerate(history[-1]["tool_calls"])
+        ]
+        prompt = rendered(name, history, None, thinks=False)
+        for i, call in enumerate(history[1]["tool_calls"]):
+            assert prompt.count(f"result {i}") == 1
+            assert call["function"]["name"] in prompt
