@@ -297,19 +297,30 @@ def space_after_thinking(templates: Any) -> str:
     markers, source = thinking_markers(templates), template_source(templates, {})
     if markers is None or source is None:
         return ""
-    return _spaces.get(source, {}, lambda: max(_spaces_after_thinking(templates, *markers), key=len, default=""))
+    start, end = markers
+
+    def measured() -> str:
+        written = [*_spaces_in_messages(templates, end)] or [*_spaces_of_prompts(templates, start, end)]
+        return max(written, key=len, default="")
+
+    return _spaces.get(source, {}, measured)
 
 
-def _spaces_after_thinking(templates: Any, start: str, end: str) -> Iterator[str]:
+def _spaces_in_messages(templates: Any, end: str) -> Iterator[str]:
     thought = dict.fromkeys(_THINKING_FIELDS, _THOUGHT)
-    answer = {"role": "assistant", "content": _MARK, **thought}
+    answer: dict[str, Any] = {"role": "assistant", "content": _MARK, **thought}
     for variables in ({}, _THINKS):
-        for message in (answer, *(answer | {"content": "", "tool_calls": [call]} for call in _MARKED_CALLS)):
-            text = rendered_if_taken(templates, [_QUESTION, message], {**variables, "tools": [_MARKED_TOOL]}) or ""
+        for message in (answer, *({**answer, "content": "", "tool_calls": [call]} for call in _MARKED_CALLS)):
+            chat: list[Mapping[str, Any]] = [_QUESTION, message]
+            text = rendered_if_taken(templates, chat, {**variables, "tools": [_MARKED_TOOL]}) or ""
             _, thinks, later = text.partition(_THOUGHT)
             between, ended, after = later.partition(end)
             if thinks and ended and not between.strip() and _MARK in after:
                 yield after[: len(after) - len(after.lstrip("\n"))]
+
+
+def _spaces_of_prompts(templates: Any, start: str, end: str) -> Iterator[str]:
+    for variables in ({}, _THINKS):
         prompt = rendered_if_taken(templates, [_QUESTION], {**variables, "add_generation_prompt": True}) or ""
         if prompt.rstrip().endswith(start.rstrip()):
             yield end_of_thinking(prompt, end).partition(end)[2]

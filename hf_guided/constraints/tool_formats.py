@@ -206,11 +206,11 @@ def _harmony(root: Tag, choice: str, named: bool) -> Tag:
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
 
 
-def ends_turns(format: str, tokenizer: Any) -> bool:
+def ends_turns(format: str | ToolFormat, tokenizer: Any) -> bool:
     """Whether the mark at the end of a call is a token of this tokenizer, which ends the output (Harmony's <|call|>).
 
     Args:
-        format: a family's name.
+        format: a family's name, or a description.
         tokenizer: of transformers, or a processor.
     """
     if format != "harmony":

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from transformers import PreTrainedTokenizerBase
 
 import hf_guided as hg
@@ -54,6 +55,15 @@ def now() -> str:
 TOOLS = [get_weather, now]
 
 
+class DryAnswer(BaseModel):
+    dry: bool
+
+
+DRY = hg.JsonSchema(DryAnswer)
+NOT_AFTER_THEIR_PROMPTS = ()
+"""Templates that write a message otherwise than the prompt before it."""
+
+
 @cache
 def guide_of(name: str) -> hg.Guide:
     if name in published.NAMES:
@@ -82,10 +92,14 @@ def rendered(name: str, chat: list[dict[str, Any]], constraint: Constraint | Non
     return guide.tokenizer.decode(encoded(guide.vocabulary, prompt, ""))
 
 
-def written(name: str, chat: list[dict[str, Any]], message: dict[str, Any], prompt: str) -> str | None:
+WITH_TOOLS = hg.ToolCalls(TOOLS).tools
+
+
+def written(
+    name: str, chat: list[dict[str, Any]], message: dict[str, Any], prompt: str, tools: Any = WITH_TOOLS
+) -> str | None:
     """What the template writes for a message after the prompt; None where it writes the prompt otherwise."""
     tokenizer = guide_of(name).tokenizer
-    with_tools = hg.ToolCalls(TOOLS).tools
     for content in ("", None):
         for as_text in (False, True):
             taken = copy.deepcopy(message)
@@ -94,7 +108,7 @@ def written(name: str, chat: list[dict[str, Any]], message: dict[str, Any], prom
                 call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False) if as_text else arguments
             taken["content"] = taken["content"] or content
             try:
-                text = tokenizer.apply_chat_template([*chat, taken], tools=with_tools, tokenize=False)
+                text = tokenizer.apply_chat_template([*chat, taken], tools=tools, tokenize=False)
             except Exception:
                 continue
             if text.startswith(prompt) and "\\\\" not in text[len(prompt) :] and "{'" not in text[len(prompt) :]:
@@ -160,7 +174,7 @@ def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
     guide = guide_of(name)
     if thinks and name in published.NAMES and name not in published.THINKING:
         pytest.skip(f"{name} has no markers of thinking")
-    parallel = name not in ONE_CALL
+    parallel, num_compared = name not in ONE_CALL, 0
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=published.NO_TOOLS)
         shows_tools = name not in ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-ai-DeepSeek-V3.1")
@@ -180,6 +194,7 @@ def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
                 ]
                 assert [(call.name, call.arguments) for call in result.value.calls] == expected
                 assert result.value.text == ""
+                num_compared += 1
                 assert (result.thinking or "").strip() == (THOUGHT if thinks else "")
         message = {"role": "assistant", "content": "It is dry.\n\nAll day."}
         message |= {"reasoning_content": THOUGHT, "thinking": THOUGHT} if thinks else {}
@@ -189,6 +204,15 @@ def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
             assert (result.value.text.strip(), result.value.calls) == (message["content"], ())
             if thinks:
                 assert not result.value.text.startswith("\n")
+            num_compared += 1
+        # An answer in JSON, with what the family writes before it.
+        prompt = rendered(name, [USER], DRY, thinks=thinks)
+        message["content"] = '{"dry": true}'
+        if (text := written(name, [USER], message, prompt, tools=None)) is not None:
+            result = read(name, DRY, ids_of(name, text), prompt, thinks=thinks)
+            assert (result.text, result.value) == (message["content"], DryAnswer(dry=True))
+            num_compared += 1
+        assert num_compared or name in NOT_AFTER_THEIR_PROMPTS
         history = [USER, {"role": "assistant", "content": "", "tool_calls": calls(parallel=parallel)}]
         history += [
             {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"result {i}"}
