@@ -288,7 +288,9 @@ def chat_template(name: str) -> str:
     return (
         "{% if tools %}<|tools|>{{ tools | tojson }}<|end|>{% endif %}{% for m in messages %}<|{{ m.role }}|>"
         '{% if m.role == "assistant" %}'
-        "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>" + _NL + _NL + "{% endif %}"
+        "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+        + ("" if begin else _NL + _NL)
+        + "{% endif %}"
         f"{{% if m.content %}}{text}{{% endif %}}{between}{{% if m.tool_calls %}}{calls}{{% endif %}}"
         "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
     )

@@ -60,8 +60,8 @@ class DryAnswer(BaseModel):
 
 
 DRY = hg.JsonSchema(DryAnswer)
-NOT_AFTER_THEIR_PROMPTS = ()
-"""Templates that write a message otherwise than the prompt before it."""
+NOT_AFTER_THEIR_PROMPTS = ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek-ai-DeepSeek-V3.1")
+"""Templates whose prompts begin thinking that they leave out of messages."""
 
 
 @cache
@@ -209,7 +209,8 @@ def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
         prompt = rendered(name, [USER], DRY, thinks=thinks)
         message["content"] = '{"dry": true}'
         if (text := written(name, [USER], message, prompt, tools=None)) is not None:
-            result = read(name, DRY, ids_of(name, text), prompt, thinks=thinks)
+            ids = ids_of(name, text.partition("<|END_RESPONSE|>")[0])  # what follows an answer is not asked for
+            result = read(name, DRY, ids, prompt, thinks=thinks)
             assert (result.text, result.value) == (message["content"], DryAnswer(dry=True))
             num_compared += 1
         assert num_compared or name in NOT_AFTER_THEIR_PROMPTS
