@@ -58,7 +58,7 @@ REASONS = {
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),
     "hf": Reason(4350, "the fast loop and its block rule know many kinds of models, caches and drafts"),
-    "session": Reason(4250, "nearly half is contracts: of threads, streams, and who owns a row when"),
+    "session": Reason(4350, "nearly half is contracts: of threads, streams, and who owns a row when"),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
     "backends": Reason(3950, "adapters of five engines; schemas and tags become networks here"),
     "schema": Reason(6150, "each keyword is exact in the network, and in the grammar for engines by name"),
