@@ -98,24 +98,25 @@ class ToolFormat:
         if self.text != "{text}":
             calls = self._section(names, parallel=parallel) if names else None
             return _one_of([calls] if calls and required else [*self._texts(calls), *([calls] if calls else [])])
-        begin, space = _without_space(self.first or self._head)
-        trigger = _trigger(begin)
+        start = self.first or self._head
+        begin = start.lstrip()
+        trigger, space = _trigger(begin), start[: len(start) - len(begin)]
         if not names:
             return {"type": "any_text", "excludes": [trigger]}
+        spaces = [space, ""] if space else [""]
         if self.first or self.between:
-            tags = [{**self._section(names, parallel=parallel), "begin": begin}]
+            section = self._section(names, parallel=parallel)
+            tags = [{**section, "begin": lead + begin} for lead in spaces]
         else:
-            tags = [self._call(name, len(space)) for name in names]
-        calls = {
+            tags = [self._call(name, len(space) - len(lead)) for name in names for lead in spaces]
+        return {
             "type": "triggered_tags",
-            "triggers": [trigger],
+            "triggers": [lead + trigger for lead in spaces],
             "tags": tags,
             "at_least_one": required,
             "stop_after_first": not parallel or bool(self.first or self.between),
             "excludes": [],
         }
-        optional = {"type": "optional", "content": _text(space)}
-        return _sequence([optional, calls]) if space and required else calls
 
     def _section(self, names: Sequence[str], *, parallel: bool) -> Tag:
         """All calls of an answer, one after another."""
@@ -167,12 +168,6 @@ class ToolFormat:
     def _head(self) -> str:
         """What all calls begin with, before the name or a number."""
         return _PLACES.split(self.begin + self.name)[0]
-
-
-def _without_space(text: str) -> tuple[str, str]:
-    """A text without the white space that it begins with, and this white space."""
-    mark = text.lstrip()
-    return mark, text[: len(text) - len(mark)]
 
 
 def _trigger(begin: str) -> str:

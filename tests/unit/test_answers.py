@@ -77,7 +77,7 @@ QWEN = hg.ToolCalls(TOOLS, "qwen_3")
         (None, THINKS, "<thin air", "<thin air", "", []),
         (None, THINKS, "<thi", "<thi", "", []),
         (QWEN, None, f"a < <tool é{CALL}", "a < <tool é", "", [ARGUMENTS]),
-        (QWEN, None, f"a{CALL}\n{CALL}", "a\n", "", [ARGUMENTS] * 2),
+        (QWEN, None, f"a\n{CALL}\n{CALL}", "a", "", [ARGUMENTS] * 2),
         (QWEN, None, "no call <tool_c", "no call <tool_c", "", []),
         (QWEN, None, f"cut {CALL[:30]}", "cut ", "", []),
         (QWEN, None, f"cut {CALL[:-30]}", "cut ", "", [ARGUMENTS[: -30 + len("}\n</tool_call>")]]),

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...constraints.chat_families import begun
 from ...constraints.tool_calls import ToolCalls
-from ...constraints.tool_parser import SPACE
+from ...constraints.tool_parser import LINE_ENDS
 from ...session.reasoning import Opening, ReasoningGate, Space, Splitter
 
 
@@ -193,7 +193,7 @@ class CallReader:
             self._open, self._tried = None, len(self._text) - (len(new) - taken)
         if not self._num_calls:
             plain = self._constraint.plain(self._text)
-            shown = len(self._text[:plain].rstrip(SPACE))  # white space before a call is no text
+            shown = len(self._text[:plain].rstrip(LINE_ENDS))  # line ends before a call are no text
             if shown > self._given:
                 yield Text(self._text[self._given : shown])
                 self._given = shown
