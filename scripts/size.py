@@ -53,7 +53,7 @@ REASONS = {
     "integrations": Reason(2850, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(600, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(
-        5300, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
+        5400, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),

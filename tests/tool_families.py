@@ -124,6 +124,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "json": _json_family('<tool_call>\n{"name": "NAME", "arguments": ', "}\n</tool_call>", between="\n"),
     "apertus": _json_family('{"NAME": ', "}", begin="<|tools_prefix|>[", end="]<|tools_suffix|>", between=", "),
+    "apriel": _json_family(
+        '{"name": "NAME", "arguments": ', "}", begin="<tool_calls>[", end="]</tool_calls>", between=", "
+    ),
     "command_r": _json_family(
         '    {\n        "tool_name": "NAME",\n        "parameters": ',
         "\n    }",
@@ -214,6 +217,7 @@ ENDS: dict[str, tuple[str, ...]] = {
     "harmony": ("<|call|>",),
     "json": ("</tool_call>",),
     "apertus": ("<|tools_suffix|>",),
+    "apriel": ("</tool_calls>",),
     "command_r": (),
     "command_r7b": ("<|END_ACTION|>",),
     "firefunction": (),

@@ -106,6 +106,8 @@ _FAMILIES = (
     ChatFamily("firefunction", r"functools\["),
     ChatFamily("functionary_v3_2", r">>>all"),
     ChatFamily("granite", r"<\|tool_call\|>.*<\|start_of_role\|>|<\|start_of_role\|>.*<\|tool_call\|>"),
+    ChatFamily("apriel", r"<tool_calls>\["),
+    ChatFamily(None, r"<seed:tool_call>"),  # Seed-OSS
     ChatFamily("glm_4_7", r"<arg_key>"),
     ChatFamily("mimo", r"<tool_call><function="),
     ChatFamily("qwen_3_coder", r"<function=.*<parameter="),

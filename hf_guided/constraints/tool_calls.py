@@ -15,7 +15,7 @@ from .base import Constraint, replaced, set_fields
 from .chat_families import begun, call_id
 from .tool_choice import read_choice, read_tool
 from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, with_schemas
-from .tool_notation import JSON, ToolFormat
+from .tool_notation import FAMILIES, JSON, ToolFormat
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import settled
 from .values import JsonSchema, StructuralTag
@@ -82,7 +82,8 @@ class ToolCalls(Constraint):
         format: how the model writes its calls: "auto", by the tokenizer's chat template (by its version, for one of
             `mistral-common`); a family's name ("llama", "qwen_3", "deepseek_v3_1", "harmony", "mistral_v13" ...); an
             ``hg.ToolFormat``, which describes a notation; or "json", a notation for models whose template knows no
-            tools. ``hg.generate`` describes the last two in the prompt, where the template does not show the tools.
+            tools. ``hg.generate`` describes the last two in the prompt, and writes earlier calls as text, where the
+            template does not show them.
         choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
             (also as ``{"type": "function", "function": {"name": ...}}``). OpenAI's ``{"type": "allowed_tools", ...}``
             limits "auto" or "required" to some of the tools; the prompt still shows all of them.
@@ -133,9 +134,9 @@ class ToolCalls(Constraint):
         )
 
     @property
-    def is_described(self) -> bool:
-        """Whether the notation is one that only a description tells the model, if its template shows no tools."""
-        return isinstance(self.format, ToolFormat) or self.format == JSON
+    def described(self) -> ToolFormat | None:
+        """The notation, if the model does not know it unless its prompts describe it."""
+        return self.format if isinstance(self.format, ToolFormat) else FAMILIES[JSON] if self.format == JSON else None
 
     @property
     def tools(self) -> list[dict[str, Any]]:

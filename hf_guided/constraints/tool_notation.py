@@ -22,6 +22,7 @@ JSON = "json"
 _PLACES = re.compile(r"(\{name\}|\{arguments\}|\{number\})")
 _KEY = re.compile(r'[^"\\{}\x00-\x1f]+')
 _INDENTED = re.compile(r"\n +[^\n]*\{arguments\}")
+_BETWEEN = "\n"  # two calls that other text may separate
 _MAX_SPACE = 40  # characters in a row, in arguments that are indented with their call
 _FIRST_MARK = re.compile(r"<[^<>\s]+>")
 
@@ -118,6 +119,15 @@ class ToolFormat:
             "excludes": [],
         }
 
+    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Calls as text: the name and the arguments of each, these as JSON."""
+        texts = []
+        for number, (name, arguments) in enumerate(calls):
+            places = {"{name}": name, "{arguments}": arguments, "{number}": str(number)}
+            pieces = _PLACES.split(self.begin + self.name + self.arguments + self.end)
+            texts.append("".join(places.get(piece, piece) for piece in pieces))
+        return f"{self.first}{(self.between or _BETWEEN).join(texts)}{self.last}"
+
     def _section(self, names: Sequence[str], *, parallel: bool) -> Tag:
         """All calls of an answer, one after another."""
         shared = 0 if self.first else len(self._head)  # what the calls begin with alike, which is read before each
@@ -201,6 +211,7 @@ FAMILIES: dict[str, ToolFormat] = {
         between=", ",
         last="]<|tools_suffix|>",
     ),
+    "apriel": ToolFormat(first="<tool_calls>[", between=", ", last="]</tool_calls>"),
     "command_r": ToolFormat(
         begin="    {\n",
         name='        "tool_name": "{name}",\n',

@@ -20,7 +20,17 @@ from ..hf.compat import input_device
 from ..vocabulary.processors import tokenizer_of
 from ..vocabulary.tokens import Vocabulary
 from .description import describe, describe_choice
-from .messages import PART_TYPES, Chat, in_system_message, in_user_message, meant, parts_of, text_of, without
+from .messages import (
+    PART_TYPES,
+    Chat,
+    in_system_message,
+    in_user_message,
+    meant,
+    parts_of,
+    text_of,
+    with_calls_as_text,
+    without,
+)
 from .templates import (
     TemplateOptions,
     answer_start,
@@ -29,6 +39,7 @@ from .templates import (
     is_processor,
     rendered,
     renders_by_template,
+    shows_calls,
     unread_variables,
     unshown,
 )
@@ -142,9 +153,9 @@ def prepared(
     """
     if isinstance(prompt, Prompt):
         return prompt
-    called = constraint if isinstance(constraint, ToolCalls) and constraint.choice != "none" else None
-    tools = called.tools if called is not None else []
-    explains = bool(tools) and options.show_tools and called is not None and called.is_described
+    tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    notation = constraint.described if isinstance(constraint, ToolCalls) else None
+    explains = bool(tools) and options.show_tools and notation is not None
     if isinstance(prompt, str):
         text = describe(constraint, templates) if options.describe or explains else ""
         return Prompt(
@@ -165,6 +176,8 @@ def prepared(
         arguments["continue_final_message"] = True
     if options.documents is not None:
         arguments["documents"] = list(options.documents)
+    if notation is not None and not shows_calls(templates, chat, arguments):
+        chat = with_calls_as_text(chat, notation)
     unread = unread_variables(templates, arguments)
     shown = "tools" in arguments
     if tools and options.show_tools and not shown:

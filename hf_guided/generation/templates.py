@@ -150,6 +150,17 @@ def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | N
     )
 
 
+def shows_calls(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> bool:
+    """Whether a template takes the earlier calls of a chat, and shows them; also if there are none."""
+    if not has_calls(chat):
+        return True
+    try:
+        rendered(templates, chat, arguments)
+    except PromptError:
+        return False
+    return unshown(templates, chat, arguments) is None
+
+
 def has_template(templates: Any, arguments: Mapping[str, Any]) -> bool:
     """Whether a tokenizer or processor can write chats."""
     return not renders_by_template(templates) or bool(

@@ -223,3 +223,53 @@ def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
         for i, call in enumerate(history[1]["tool_calls"]):
             assert prompt.count(f"result {i}") == 1
             assert call["function"]["name"] in prompt
+
+
+# Templates that know no tools: one that refuses other roles, and one that leaves them out.
+ALTERNATES = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
+    "<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+LEAVES_OUT = (
+    "{% for m in messages %}{% if m.role in ('user', 'assistant', 'system') %}<|{{ m.role }}|>{{ m.content }}<|end|>"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("source", [ALTERNATES, LEAVES_OUT])
+@pytest.mark.parametrize("format", ["json", hg.ToolFormat("[call ", "{name}] ", "{arguments}", " [/call]")])
+def test_a_conversation_by_a_template_without_tools(source: str, format: Any) -> None:
+    tokenizer = copy.deepcopy(guide_of("json").tokenizer)
+    tokenizer.chat_template = source
+    model = models.llama(tokenizer)
+    with pytest.raises(hg.InvalidConstraint, match=r"hg\.ToolFormat\(begin=.*format='json'"):
+        hg.generate(model, tokenizer, [USER], hg.ToolCalls(TOOLS))
+    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    guide = hg.Guide(tokenizer, model)
+
+    def prompt_of(chat: list[dict[str, Any]], choice: str) -> str:
+        prompt = prepared(tokenizer, chat, hg.ToolCalls(TOOLS, format, choice), options)
+        assert not prompt.unseen
+        return tokenizer.decode(encoded(guide.vocabulary, prompt, ""))
+
+    opens, closes = ("<tool_call>", "</tool_call>") if format == "json" else ("[call ", " [/call]")
+    prompt = prompt_of([USER], "auto")
+    assert prompt.count("Looks up the weather.") == prompt.count("Tells the time.") == 1
+    assert prompt.count(opens) == prompt.count(closes) == 2, "the notation of each tool"
+    chat: list[dict[str, Any]] = [USER]
+    for turn in range(2):
+        [result] = hg.generate(
+            model, tokenizer, chat, hg.ToolCalls(TOOLS, format, "required", parallel=False), max_new_tokens=200
+        )
+        assert result.finish_reason == "stop"
+        [call] = result.value.calls
+        chat += [result.value.message, {"role": "tool", "tool_call_id": call.id, "content": f"result {turn}"}]
+    before = copy.deepcopy(chat)
+    for choice in ("auto", "none"):
+        prompt = prompt_of(chat, choice).partition("Will it rain?")[2]
+        assert prompt.count("result 0") == prompt.count("result 1") == 1
+        assert prompt.count(opens) == prompt.count(closes) == 2
+        names = [call["function"]["name"] for message in chat for call in message.get("tool_calls", ())]
+        assert all(name in prompt for name in names)
+    assert chat == before
