@@ -483,8 +483,8 @@ class Guide:
         own = with_own_markers(reasoning, self._templates)
         family = family_of(self._templates)
         ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
-        markers = thinking_markers(self._templates)
-        space = space_after_thinking(self._templates) if (own.start, own.end) == markers else ""
+        _, end = thinking_markers(self._templates) or ("", "")
+        space = space_after_thinking(self._templates) if own.end == end else ""
         return self._gate_for(own, ends_prompts, Space(extra=len(space)))
 
     def answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:

@@ -225,6 +225,39 @@ def test_a_conversation_with_tools(name: str, thinks: bool) -> None:
             assert call["function"]["name"] in prompt
 
 
+# What each model writes after its thinking, as its template or (R1) its prompts and examples show.
+LINE_ENDS = {
+    "Qwen-Qwen3-0.6B": 2,
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": 2,
+    "deepseek-ai-DeepSeek-V3.1": 0,
+    "openai-gpt-oss-120b": 0,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in published.NAMES if name in LINE_ENDS])
+def test_line_ends_after_thinking_are_allowed_and_not_demanded(name: str) -> None:
+    guide = guide_of(name)
+    gate = guide.answer_gate(guide.gate(hg.Reasoning()), DRY)
+    assert gate is not None
+    thought = [*gate.start_ids, *guide.tokenizer.encode(f"Hm.{gate.reasoning.end}", add_special_tokens=False)]
+    for constraint, text in (
+        (DRY, '{"dry": true}'),
+        (hg.Choice(["dry", "wet"]), "dry"),
+        (hg.Regex(r"\n?dry"), "dry"),
+        (hg.Regex(r"\s*dry"), "dry"),
+    ):
+        own = {r"\n?dry": 1, r"\s*dry": 5}.get(getattr(constraint, "pattern", ""), 0)
+        for count in range(5):
+            answer = guide.vocabulary.encode_bytes(("\n" * count + text).encode())
+            ids = [*thought, *answer, guide.vocabulary.stop_token_ids[0]]
+            result = guide.read(constraint, ids, reasoning=hg.Reasoning())
+            allowed = count <= LINE_ENDS[name] + own
+            assert (result.finish_reason == "stop") is allowed, (count, result)
+            if allowed:
+                assert result.text == "\n" * min(own, count) + text
+                assert result.thinking == "Hm."
+
+
 # Templates that know no tools: one that refuses other roles, and one that leaves them out.
 ALTERNATES = (
     "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
