@@ -178,15 +178,20 @@ class ToolCalls(Constraint):
         """
         return StructuralTag(with_schemas(self._tag, self.parameters.__getitem__))
 
-    def plain(self, text: str) -> int:
-        """The length of the beginning of an answer that is text, whatever follows."""
+    def plain(self, text: str) -> tuple[int, int]:
+        """Where the text that an answer begins with starts, after its header, and ends, whatever follows."""
         root = self._tag["format"]
         if root["type"] == "any_text":
-            return len(text)
-        if root["type"] != "triggered_tags" or root.get("at_least_one"):
-            return 0  # more than text and calls, or a call at once
-        starts = [at for mark in root["triggers"] if (at := text.find(mark)) >= 0]
-        return min(starts) if starts else len(text) - max(begun(text, mark) for mark in root["triggers"])
+            return 0, len(text)
+        if root["type"] == "triggered_tags" and not root.get("at_least_one"):
+            start, marks = 0, root["triggers"]
+        else:  # a call at once; or a text, if it has a header
+            headed = [part["elements"] for part in objects_in(root) if _is_headed_text(part)]
+            if not headed or not text.startswith(header := headed[0][0]["value"]):
+                return 0, 0
+            start, marks = len(header), headed[0][1]["excludes"]
+        found = [at for mark in marks if (at := text.find(mark, start)) >= 0]
+        return start, min(found) if found else len(text) - max(begun(text[start:], mark) for mark in marks)
 
     @cached_property
     def _tag(self) -> dict[str, Any]:
@@ -260,6 +265,11 @@ class ToolCalls(Constraint):
         names = [tool["function"]["name"] for tool in self.tools]
         allowed = "" if len(self.allowed) == len(names) else f", allowed={list(self.allowed)}"
         return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel}{allowed})"
+
+
+def _is_headed_text(part: Mapping[str, Any]) -> bool:
+    kinds = [element["type"] for element in part["elements"]] if part.get("type") == "sequence" else []
+    return kinds == ["const_string", "any_text"]
 
 
 def _arguments(function: dict[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def space_before(constraint: Constraint | None, compiled: CompiledConstraint | N
     if compiled is None or not gate.space.extra:
         return gate.space
     text = (gate.space.character * gate.space.extra).decode()
-    if isinstance(constraint, ToolCalls) and constraint.plain(f"{text}.") >= len(text):
+    if isinstance(constraint, ToolCalls) and constraint.plain(f"{text}.")[1] >= len(text):
         return gate.space
     return AnswerBeginnings(gate.for_vocabulary(compiled.vocabulary), compiled).space
 

@@ -176,7 +176,8 @@ class CallReader:
         self._unique = uuid.uuid4().hex  # ids of calls differ between answers
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
-        self._given = 0  # characters of plain text that have been passed on, before any call
+        self._start = 0  # characters of the header of a text
+        self._given = 0  # characters of the header and of plain text that have been passed on, before any call
         self._tried = 0  # characters in which all calls have been found
         self._num_calls = 0
         self._open: _JsonEnd | None = None  # of the last call, while its arguments come
@@ -192,7 +193,8 @@ class CallReader:
                 return
             self._open, self._tried = None, len(self._text) - (len(new) - taken)
         if not self._num_calls:
-            plain = self._constraint.plain(self._text)
+            self._start, plain = self._constraint.plain(self._text)
+            self._given = max(self._given, self._start)
             shown = len(self._text[:plain].rstrip(LINE_ENDS))  # line ends before a call are no text
             if shown > self._given:
                 yield Text(self._text[self._given : shown])
@@ -207,7 +209,7 @@ class CallReader:
     @property
     def num_given(self) -> int:
         """The bytes of the text that has been passed on, before any call."""
-        return len(self._text[: self._given].encode())
+        return len(self._text[: self._given].encode()) if self._given > self._start else 0
 
     def finish(self) -> Iterator[Part]:
         """The text that was held back, if the answer is complete; called after the last byte."""
@@ -215,7 +217,7 @@ class CallReader:
             answer = self._constraint.parse(self._text)
         except ValueError:  # it was cut
             return
-        if rest := answer.text[self._given :]:
+        if rest := answer.text[self._given - self._start :]:
             yield Text(rest)
             self._given += 0 if answer.calls else len(rest)
         for call in answer.calls[self._num_calls :]:
