@@ -171,11 +171,11 @@ def has_calls(chat: Chat) -> bool:
     )
 
 
-def with_calls_as_text(chat: Chat, notation: ToolFormat) -> Chat:
-    """The chat with calls in the texts of the assistant, and the tools' answers in messages of the user."""
+def with_calls_as_text(chat: Chat, notation: ToolFormat, *, answers: bool) -> Chat:
+    """The chat with calls in the texts of the assistant; with ``answers`` the tools' are in messages of the user."""
     messages: list[Mapping[str, Any]] = []
     for message in chat:
-        if message.get("role") == "tool":
+        if answers and message.get("role") == "tool":
             content = message.get("content")
             content = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
             text = f"<tool_response>\n{content}\n</tool_response>"

@@ -28,7 +28,6 @@ from .messages import (
     meant,
     parts_of,
     text_of,
-    with_calls_as_text,
     without,
 )
 from .templates import (
@@ -39,9 +38,9 @@ from .templates import (
     is_processor,
     rendered,
     renders_by_template,
-    shows_calls,
     unread_variables,
     unshown,
+    with_shown_calls,
 )
 
 
@@ -176,8 +175,7 @@ def prepared(
         arguments["continue_final_message"] = True
     if options.documents is not None:
         arguments["documents"] = list(options.documents)
-    if notation is not None and not shows_calls(templates, chat, arguments):
-        chat = with_calls_as_text(chat, notation)
+    chat = with_shown_calls(templates, chat, arguments, notation)
     unread = unread_variables(templates, arguments)
     shown = "tools" in arguments
     if tools and options.show_tools and not shown:

@@ -268,6 +268,42 @@ LEAVES_OUT = (
     "{% for m in messages %}{% if m.role in ('user', 'assistant', 'system') %}<|{{ m.role }}|>{{ m.content }}<|end|>"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+LEAVES_CALLS_OUT = (
+    "{% if tools %}Respond only with <|tool_call|> followed by a JSON list. {{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif %}"
+)
+
+
+def test_a_family_whose_template_leaves_calls_out() -> None:
+    """Granite's: they are written as text, in its notation, also for an answer in a format."""
+    tokenizer = copy.deepcopy(guide_of("granite").tokenizer)
+    tokenizer.chat_template = LEAVES_CALLS_OUT
+    guide = hg.Guide(tokenizer, models.llama(tokenizer))
+    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    made = calls(parallel=True)
+    chat = [USER, {"role": "assistant", "content": "I look.", "tool_calls": made}]
+    chat += [{"role": "tool", "tool_call_id": call["id"], "content": f"result {i}"} for i, call in enumerate(made)]
+    for constraint in (hg.ToolCalls(TOOLS).for_tokenizer(tokenizer), DRY):
+        prompt = prepared(tokenizer, chat, constraint, options)
+        text = tokenizer.decode(encoded(guide.vocabulary, prompt, ""))
+        _, found, rest = text.partition("assistant<|end_of_role|>I look.\n<|tool_call|>")
+        assert found and not prompt.unseen
+        listed, _ = json.JSONDecoder().raw_decode(rest)
+        assert listed == [{key: call["function"][key] for key in ("name", "arguments")} for call in made]
+        assert [rest.count(f"<|start_of_role|>tool<|end_of_role|>result {i}") for i in range(2)] == [1, 1]
+
+
+def test_a_family_whose_template_leaves_the_text_beside_calls_out() -> None:
+    """Command R7B's: its calls stay calls."""
+    tokenizer = guide_of("command_r7b").tokenizer
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = tokenizer.chat_template.replace("{% if m.content %}", "{% if not m.tool_calls %}")
+    chat = [USER, {"role": "assistant", "content": "I look.", "tool_calls": calls(parallel=False)}]
+    chat.append({"role": "tool", "tool_call_id": "abcDEF120", "content": "noon"})
+    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    prompt = prepared(tokenizer, chat, hg.ToolCalls(TOOLS).for_tokenizer(tokenizer), options)
+    assert prompt.chat == chat and "the assistant's text in message 1" in prompt.unseen[0]
 
 
 @pytest.mark.parametrize("source", [ALTERNATES, LEAVES_OUT])
