@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .constraints.tool_calls import ToolAnswer, ToolCall, ToolCalls
+from .constraints.tool_notation import ToolFormat
 from .constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from .errors import (
     BackendError,
@@ -97,6 +98,7 @@ __all__ = [
     "ToolAnswer",
     "ToolCall",
     "ToolCalls",
+    "ToolFormat",
     "TopLogprobs",
     "Trace",
     "UnknownArgument",

@@ -16,7 +16,7 @@ from .backends.compile import Compiler, CompilerStats
 from .backends.refusals import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, GUIDE, PROCESSOR, explains_its_arguments, of_guide, with_fields
 from .constraints.argument_checks import SHARED_BACKEND, TOKEN_IDS, check
-from .constraints.chat_families import answer_header, family_of, thinking_markers
+from .constraints.chat_families import answer_header, family_of, space_after_thinking, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
 from .constraints.tool_calls import ToolCalls
 from .constraints.values import Constraint
@@ -40,7 +40,7 @@ from .schema.audit import Audit
 from .session.logprobs import num_top
 from .session.mask_table import MaskTables
 from .session.options import SessionArguments, SessionOptions
-from .session.reasoning import Opening, Reasoning, ReasoningGate, with_own_markers
+from .session.reasoning import Opening, Reasoning, ReasoningGate, Space, with_own_markers
 from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
 from .session.session import Session
@@ -491,7 +491,9 @@ class Guide:
         own = with_own_markers(reasoning, self._templates)
         family = family_of(self._templates)
         ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
-        return self._gate_for(own, ends_prompts)
+        _, end = thinking_markers(self._templates) or ("", "")
+        space = space_after_thinking(self._templates) if own.end == end else ""
+        return self._gate_for(own, ends_prompts, Space(extra=len(space)))
 
     def _answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
         """The gate before one answer: its end marker includes the header of an answer that is no tool call."""

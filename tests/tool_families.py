@@ -42,13 +42,13 @@ _SCOPE = "]<]minimax[>["
 _NAME = '(?P<name>[^"<>\\n]+)'
 
 
-def _json_family(opens: str, closes: str, **more: str) -> Family:
+def _json_family(opens: str, closes: str, layout: str = "tojson", **more: str) -> Family:
     """Calls of which nothing but the name and the arguments, as JSON, is free."""
     parts = {"begin": "", "end": "", "between": "", **more}
     pattern = re.escape(opens).replace("NAME", _NAME).replace("NUMBER", "[0-9]+")
-    call = opens.replace("NAME", "{{ call.name }}").replace("NUMBER", "{{ i }}").replace("\n", _NL)
+    call = opens.replace("{\n", '{{ "{\\n" }}').replace("NAME", "{{ call.name }}").replace("NUMBER", "{{ i }}")
     return Family(
-        call=f"{call}{{{{ call.arguments | tojson }}}}{closes}".replace("\n", _NL),
+        call=f"{call}{{{{ call.arguments | {layout} }}}}{closes}".replace("\n", _NL),
         opens=pattern,
         closes=closes,
         **parts,
@@ -122,6 +122,33 @@ FAMILIES: dict[str, Family] = {
         "<|call|>",
         between="<|start|>assistant",
     ),
+    "json": _json_family('<tool_call>\n{"name": "NAME", "arguments": ', "}\n</tool_call>", between="\n"),
+    "apertus": _json_family('{"NAME": ', "}", begin="<|tools_prefix|>[", end="]<|tools_suffix|>", between=", "),
+    "apriel": _json_family(
+        '{"name": "NAME", "arguments": ', "}", begin="<tool_calls>[", end="]</tool_calls>", between=", "
+    ),
+    "command_r": _json_family(
+        '    {\n        "tool_name": "NAME",\n        "parameters": ',
+        "\n    }",
+        begin="\nAction:\n```json\n[\n",
+        end="\n]```",
+        between=",\n",
+        layout="tojson(indent=4) | indent(8)",
+    ),
+    "command_r7b": _json_family(
+        '    {"tool_call_id": "NUMBER", "tool_name": "NAME", "parameters": ',
+        "}",
+        begin="<|START_ACTION|>[\n",
+        end="\n]<|END_ACTION|>",
+        between=",\n",
+    ),
+    "firefunction": _json_family('{"name": "NAME", "arguments": ', "}", begin=" functools[", end="]", between=", "),
+    "functionary_v3_1": _json_family("<function=NAME>", "</function>"),
+    "functionary_v3_2": _json_family("NAME\n", "", between=">>>"),
+    "granite": _json_family('{"name": "NAME", "arguments": ', "}", begin="<|tool_call|>[", end="]", between=", "),
+    "nemotron": _json_family(
+        '{"name": "NAME", "arguments": ', "}", begin="<TOOLCALL>[", end="]</TOOLCALL>", between=", "
+    ),
     "qwen_3_coder": _QWEN_CODER,
     "qwen_3_5": _QWEN_CODER,
     "mimo": _elements("<tool_call><function=NAME>", "<parameter=KEY>VALUE</parameter>", "</function></tool_call>"),
@@ -188,6 +215,16 @@ ENDS: dict[str, tuple[str, ...]] = {
     "deepseek_r1": _THINKS,
     "deepseek_v3_1": _THINKS,
     "harmony": ("<|call|>",),
+    "json": ("</tool_call>",),
+    "apertus": ("<|tools_suffix|>",),
+    "apriel": ("</tool_calls>",),
+    "command_r": (),
+    "command_r7b": ("<|END_ACTION|>",),
+    "firefunction": (),
+    "functionary_v3_1": ("</function>",),
+    "functionary_v3_2": (),
+    "granite": (),
+    "nemotron": ("</TOOLCALL>",),
     "qwen_3_coder": ("</parameter>",),
     "qwen_3_5": ("</parameter>",),
     "mimo": ("</parameter>",),
@@ -208,8 +245,18 @@ STARTS = {
     "mistral_v11": "[TOOL_CALLS]",
     "mistral_v13": "[TOOL_CALLS]",
     "harmony": "<|channel|>commentary to=",
+    "functionary_v3_1": "<function=",
+    "functionary_v3_2": "weather\n",
     "qwen_3_coder": "<tool_call>\n<function=",
     "qwen_3_5": "<tool_call>\n<function=",
+}
+
+
+_OTHER_MARKS = {
+    "llama": "<|start_header_id|>",
+    "exaone": "[|assistant|]",
+    "functionary_v3_2": ">>>all",
+    "granite": "<|start_of_role|>",
 }
 
 
@@ -228,7 +275,29 @@ def template(name: str) -> str:
     loop = f"{start}{between}{call}{{% endfor %}}"
     written = (family.before + family.begin).replace("\n", _NL) + loop + family.end.replace("\n", _NL)
     # What tells two families apart that write calls alike.
-    return {"llama": "{# <|start_header_id|> #}", "exaone": "{# [|assistant|] #}"}.get(name, "") + written
+    return f"{{# {_OTHER_MARKS[name]} #}}{written}" if name in _OTHER_MARKS else written
+
+
+_TEXTS = {"command_r7b": ("<|START_RESPONSE|>", "<|END_RESPONSE|>"), "functionary_v3_2": ("all\n", ">>>")}
+
+
+def chat_template(name: str) -> str:
+    """A template of whole chats: tools, thinking, texts, calls in the family's syntax, and answers of tools."""
+    calls = template(name).replace("messages[-1]", "m")
+    begin, end = (mark.replace("\n", _NL) for mark in _TEXTS.get(name, ("", "")))
+    text = f"{begin}{{{{ m.content }}}}" + (end if name == "command_r7b" else "")
+    between = f"{{% if m.content and m.tool_calls %}}{end or _NL}{{% endif %}}"
+    if name == "command_r7b":  # text or calls
+        between = ""
+    return (
+        "{% if tools %}<|tools|>{{ tools | tojson }}<|end|>{% endif %}{% for m in messages %}<|{{ m.role }}|>"
+        '{% if m.role == "assistant" %}'
+        "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>"
+        + ("" if begin else _NL + _NL)
+        + "{% endif %}"
+        f"{{% if m.content %}}{text}{{% endif %}}{between}{{% if m.tool_calls %}}{calls}{{% endif %}}"
+        "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
 
 
 def parsed(name: str, text: str) -> list[tuple[str, Any]]:
@@ -247,6 +316,23 @@ def parsed(name: str, text: str) -> list[tuple[str, Any]]:
             return [(call["name"], flat(call["arguments"])) for one in calls for call in json.loads(one)]
         heads = [call.split("[ARGS]", 1) for call in calls]
         return [(head.split("[CALL_ID]")[0], flat(json.loads(arguments))) for head, arguments in heads]
+    if family.begin.rstrip().endswith("[") and not name.startswith("mistral"):  # a list in JSON
+        begin = family.begin.strip()
+        if (start := text.find(begin)) < 0:
+            return []
+        listed, _ = json.JSONDecoder().raw_decode(text, start + len(begin) - 1)
+        if name == "apertus":
+            return [(to, flat(arguments)) for call in listed for to, arguments in call.items()]
+        keys = ("tool_name", "parameters") if name.startswith("command") else ("name", "arguments")
+        return [(call[keys[0]], flat(call[keys[1]])) for call in listed]
+    if name == "functionary_v3_2":  # messages to somebody, of which those to all are text
+        found, text = [], text.partition(">>>")[2] if text.startswith("all\n") else text
+        while text:
+            to, _, text = text.partition("\n")
+            value, end = json.JSONDecoder().raw_decode(text)
+            found.append((to, flat(value)))
+            text = text[end:].removeprefix(">>>")
+        return found
     # The other two ways in which Harmony may begin a call.
     text = re.sub(
         r" to=(\S+?)<\|channel\|>commentary (<\|constrain\|>)?json",

@@ -52,8 +52,8 @@ class Constraint:
         return text
 
 
-def set_fields(constraint: Constraint, **values: Any) -> None:
-    """Set fields in the constructor of a frozen constraint."""
+def set_fields(constraint: object, **values: Any) -> None:
+    """Set fields in the constructor of a frozen constraint, or of a frozen part of one."""
     for name, value in values.items():
         object.__setattr__(constraint, name, value)  # a frozen dataclass is written only this way
 

@@ -11,13 +11,14 @@ import hashlib
 import re
 import string
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any, AnyStr, Generic, TypeVar
 
-_QUESTION, _MARK = {"role": "user", "content": "Go."}, "markOfAnswer"
+_QUESTION, _MARK, _THOUGHT = {"role": "user", "content": "Go."}, "markOfAnswer", "markOfThinking"
+_THINKS = {"enable_thinking": True, "thinking": True}  # variables by which templates are asked for thinking
 _ALPHANUMERIC = string.digits + string.ascii_letters
 
 Value = TypeVar("Value")
@@ -46,6 +47,7 @@ class Measured(Generic[Value]):
 
 
 _headers: Measured[str] = Measured()
+_spaces: Measured[str] = Measured()
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,19 @@ _FAMILIES = (
     ChatFamily("minimax_m3", r"\]<\]minimax\[>\["),
     ChatFamily("minimax", r"<minimax:tool_call>"),
     ChatFamily("cohere", r"<cofl:tool_call"),
+    ChatFamily("command_r7b", r"<\|START_ACTION\|>"),
+    ChatFamily("command_r", r"\"tool_name\": .*\]```"),
+    ChatFamily("nemotron", r"<TOOLCALL>\["),
+    ChatFamily("apertus", r"<\|tools_prefix\|>"),
+    ChatFamily("firefunction", r"functools\["),
+    ChatFamily("functionary_v3_2", r">>>all"),
+    ChatFamily("granite", r"<\|tool_call\|>.*<\|start_of_role\|>|<\|start_of_role\|>.*<\|tool_call\|>"),
+    ChatFamily("apriel", r"<tool_calls>\["),
+    ChatFamily(None, r"<seed:tool_call>"),  # Seed-OSS
     ChatFamily("glm_4_7", r"<arg_key>"),
     ChatFamily("mimo", r"<tool_call><function="),
     ChatFamily("qwen_3_coder", r"<function=.*<parameter="),
+    ChatFamily("functionary_v3_1", r"<function=.*</function>"),
     ChatFamily("exaone", r"\[\|assistant\|\].*<tool_call>|<tool_call>.*\[\|assistant\|\]"),
     ChatFamily("qwen_3", r"<tool_call>"),
     ChatFamily("llama", r"<\|start_header_id\|>.*\"parameters\": |\"parameters\": .*<\|start_header_id\|>"),
@@ -114,8 +126,21 @@ _THINKING = (
     ("<|inner_prefix|>", "<|inner_suffix|>"),
     ("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
 )
-# Names of thinking in response templates.
+# Names of thinking in response templates, and in messages.
 _THINKING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_MARKED_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _MARK,
+        "description": "Looks up.",
+        "parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "What."}}},
+    },
+}
+# A call, with its arguments as templates take them: as an object, or as text.
+_MARKED_CALLS = [
+    {"id": "a1B2c3D4e", "type": "function", "function": {"name": _MARK, "arguments": arguments}}
+    for arguments in ({"key": "value"}, '{"key": "value"}')
+]
 
 
 def begun(text: AnyStr, mark: AnyStr) -> int:
@@ -202,7 +227,7 @@ def thinking_markers(templates: Any) -> tuple[str, str] | None:
     return None
 
 
-def call_id(calls: str, number: int, name: str, unique: str) -> str:
+def call_id(calls: object, number: int, name: str, unique: str) -> str:
     """The id of a tool call.
 
     Args:
@@ -260,6 +285,55 @@ def _measured_header(templates: Any, arguments: Mapping[str, Any]) -> str:
         return ""
     header = header.rpartition(end)[2] if end else header
     return header if header.strip() and not (start and start in header) else ""
+
+
+def space_after_thinking(templates: Any) -> str:
+    """The line ends that a model writes between the end of its thinking and an answer or a call; often none.
+
+    It is measured: what the template writes there, or, where it leaves thinking out of messages, what goes with the
+    beginning of thinking in its prompts.
+
+    Args:
+        templates: the tokenizer, or a processor.
+    """
+    markers, source = thinking_markers(templates), template_source(templates, {})
+    if markers is None or source is None:
+        return ""
+    start, end = markers
+
+    def measured() -> str:
+        written = [*_spaces_in_messages(templates, end)] or [*_spaces_of_prompts(templates, start, end)]
+        return max(written, key=len, default="")
+
+    return _spaces.get(source, {}, measured)
+
+
+def _spaces_in_messages(templates: Any, end: str) -> Iterator[str]:
+    thought = dict.fromkeys(_THINKING_FIELDS, _THOUGHT)
+    answer: dict[str, Any] = {"role": "assistant", "content": _MARK, **thought}
+    for variables in ({}, _THINKS):
+        for message in (answer, *({**answer, "content": "", "tool_calls": [call]} for call in _MARKED_CALLS)):
+            chat: list[Mapping[str, Any]] = [_QUESTION, message]
+            text = rendered_if_taken(templates, chat, {**variables, "tools": [_MARKED_TOOL]}) or ""
+            _, thinks, later = text.partition(_THOUGHT)
+            between, ended, after = later.partition(end)
+            if thinks and ended and not between.strip() and _MARK in after:
+                yield after[: len(after) - len(after.lstrip("\n"))]
+
+
+def _spaces_of_prompts(templates: Any, start: str, end: str) -> Iterator[str]:
+    for variables in ({}, _THINKS):
+        prompt = rendered_if_taken(templates, [_QUESTION], {**variables, "add_generation_prompt": True}) or ""
+        if prompt.rstrip().endswith(start.rstrip()):
+            yield end_of_thinking(prompt, end).partition(end)[2]
+
+
+def end_of_thinking(prompt: str, end: str) -> str:
+    """The end marker as a model writes it whose prompts begin thinking like this.
+
+    Templates whose marker ends its line write the end in a line of its own, and an empty line after it.
+    """
+    return f"\n{end}\n\n" if prompt.endswith("\n") else end
 
 
 def _before_next(templates: Any, arguments: Mapping[str, Any], prompt: str, role: str) -> str | None:

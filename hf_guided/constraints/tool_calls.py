@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..errors import InvalidConstraint, reading
+from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .base import Constraint, replaced, set_fields
 from .chat_families import begun, call_id
 from .tool_choice import read_choice, read_tool
 from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, with_schemas
+from .tool_notation import FAMILIES, JSON, ToolFormat
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import settled
 from .values import JsonSchema, StructuralTag
@@ -79,8 +80,10 @@ class ToolCalls(Constraint):
             documented Python functions, as `apply_chat_template(tools=...)` takes them. The arguments of a function
             with ``"strict": False`` are any JSON object.
         format: how the model writes its calls: "auto", by the tokenizer's chat template (by its version, for one of
-            `mistral-common`), or a family's name: as xgrammar's `get_model_structural_tag` takes it ("llama",
-            "qwen_3", "deepseek_v3_1", "harmony" ...), or "mistral", "mistral_v11", "mistral_v13".
+            `mistral-common`); a family's name ("llama", "qwen_3", "deepseek_v3_1", "harmony", "mistral_v13" ...); an
+            ``hg.ToolFormat``, which describes a notation; or "json", a notation for models whose template knows no
+            tools. ``hg.generate`` describes the last two in the prompt, and writes earlier calls as text, where the
+            template does not show them.
         choice: "auto" (text or calls), "required" (at least one call), "none" (no calls), or the name of one tool
             (also as ``{"type": "function", "function": {"name": ...}}``). OpenAI's ``{"type": "allowed_tools", ...}``
             limits "auto" or "required" to some of the tools; the prompt still shows all of them.
@@ -93,7 +96,7 @@ class ToolCalls(Constraint):
     kind: ClassVar[str] = "tool_calls"
 
     tools_json: str
-    format: str
+    format: str | ToolFormat
     choice: str
     parallel: bool
     allowed: tuple[str, ...]  # the names of the tools that may be called
@@ -104,12 +107,16 @@ class ToolCalls(Constraint):
     def __init__(
         self,
         tools: Sequence[Mapping[str, Any] | Callable[..., Any]],
-        format: str = AUTO,
+        format: str | ToolFormat = AUTO,
         choice: str | Mapping[str, Any] = "auto",
         parallel: bool = True,
     ) -> None:
         if not isinstance(tools, (list, tuple)):
             raise InvalidConstraint(f"ToolCalls: expected a list of tools, got {type(tools).__name__}")
+        if not isinstance(format, (str, ToolFormat)):
+            raise InvalidConstraint(
+                f"ToolCalls.format: expected the name of a notation, or an hg.ToolFormat, got {shown(format)}"
+            )
         dicts = [read_tool(tool, index) for index, tool in enumerate(tools)]
         names = [tool["function"]["name"] for tool in dicts]
         if len(set(names)) < len(names):
@@ -118,13 +125,18 @@ class ToolCalls(Constraint):
         set_fields(
             self,
             tools_json=json_text.dumps(dicts, "tools"),
-            format=str(format),
+            format=format if isinstance(format, ToolFormat) else str(format),
             choice=mode,
             parallel=bool(parallel),
             allowed=allowed,
             stops=False,
             num_earlier=0,
         )
+
+    @property
+    def described(self) -> ToolFormat | None:
+        """The notation, if the model does not know it unless its prompts describe it."""
+        return self.format if isinstance(self.format, ToolFormat) else FAMILIES[JSON] if self.format == JSON else None
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -166,15 +178,20 @@ class ToolCalls(Constraint):
         """
         return StructuralTag(with_schemas(self._tag, self.parameters.__getitem__))
 
-    def plain(self, text: str) -> int:
-        """The length of the beginning of an answer that is text, whatever follows."""
+    def plain(self, text: str) -> tuple[int, int]:
+        """Where the text that an answer begins with starts, after its header, and ends, whatever follows."""
         root = self._tag["format"]
         if root["type"] == "any_text":
-            return len(text)
-        if root["type"] != "triggered_tags" or root.get("at_least_one"):
-            return 0  # more than text and calls, or a call at once
-        starts = [at for mark in root["triggers"] if (at := text.find(mark)) >= 0]
-        return min(starts) if starts else len(text) - max(begun(text, mark) for mark in root["triggers"])
+            return 0, len(text)
+        if root["type"] == "triggered_tags" and not root.get("at_least_one"):
+            start, marks = 0, root["triggers"]
+        else:  # a call at once; or a text, if it has a header
+            headed = [part["elements"] for part in objects_in(root) if _is_headed_text(part)]
+            if not headed or not text.startswith(header := headed[0][0]["value"]):
+                return 0, 0
+            start, marks = len(header), headed[0][1]["excludes"]
+        found = [at for mark in marks if (at := text.find(mark, start)) >= 0]
+        return start, min(found) if found else len(text) - max(begun(text[start:], mark) for mark in marks)
 
     @cached_property
     def _tag(self) -> dict[str, Any]:
@@ -241,12 +258,18 @@ class ToolCalls(Constraint):
         self.structural_tag()
 
     def _identity(self) -> Sequence[Any]:
-        return self.tools_json, self.format, self.choice, self.parallel, self.allowed, self.stops
+        format = list(astuple(self.format)) if isinstance(self.format, ToolFormat) else self.format
+        return self.tools_json, format, self.choice, self.parallel, self.allowed, self.stops
 
     def __repr__(self) -> str:
         names = [tool["function"]["name"] for tool in self.tools]
         allowed = "" if len(self.allowed) == len(names) else f", allowed={list(self.allowed)}"
         return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel}{allowed})"
+
+
+def _is_headed_text(part: Mapping[str, Any]) -> bool:
+    kinds = [element["type"] for element in part["elements"]] if part.get("type") == "sequence" else []
+    return kinds == ["const_string", "any_text"]
 
 
 def _arguments(function: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ tokenizers: one list in JSON up to version 7, whose calls may have an id; then t
 id between them in version 11, and a mark before each call. What is mended here: "required" that would take no
 call at all, the end of a thinking part that a gate of its own looks after, the line ends that chat templates write
 around arguments, and JSON that holds what ends its call, which its strings can write with escapes: many who read calls
-look for that first.
+look for that first. Families that xgrammar has no tag for are described in tool_notation.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .chat_families import family_of_text, template_source
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
+from .tool_notation import FAMILIES, JSON, ToolFormat
 
 Tag = dict[str, Any]
 AUTO = "auto"
@@ -37,7 +38,16 @@ def formats() -> list[str]:
     """The names of all families."""
     from xgrammar.builtin_structural_tag import _structural_tag_registry
 
-    return sorted((*_structural_tag_registry, *MISTRAL))
+    return sorted((*_structural_tag_registry, *MISTRAL, *FAMILIES))
+
+
+def check_format(format: str | ToolFormat) -> None:
+    """Raise InvalidConstraint unless this is a known family's name, or a described format."""
+    if not isinstance(format, ToolFormat) and format not in formats():
+        raise InvalidConstraint(
+            f"ToolCalls.format: expected one of {', '.join(formats())}, or an hg.ToolFormat, got {shorten(format)}"
+            f"{did_you_mean(format, formats())}"
+        )
 
 
 def format_of(tokenizer: Any) -> str:
@@ -61,16 +71,19 @@ def format_of(tokenizer: Any) -> str:
     if family is None or family.calls is None:
         raise InvalidConstraint(
             "ToolCalls: the tokenizer's chat template writes tool calls in none of the known formats; say which format "
-            f"is meant: {', '.join(formats())}"
+            f"is meant: {', '.join(formats())}; describe it as hg.ToolFormat(begin=..., name=..., arguments=..., "
+            f"end=...); or pass format={JSON!r}, a notation that the prompt explains to any model"
         )
     return family.calls
 
 
-def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool, stops: bool = False) -> Tag:
+def call_tag(
+    format: str | ToolFormat, names: Sequence[str], choice: str, *, parallel: bool, stops: bool = False
+) -> Tag:
     """The calls of these tools as a structural tag, in which ``{"title": name}`` is the placeholder of a tool's schema.
 
     Args:
-        format: a family's name.
+        format: a family's name, or its description.
         names: of the tools.
         choice: "auto", "required", "none" or a name.
         parallel: whether there may be more than one call.
@@ -81,6 +94,12 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool, 
         InvalidConstraint: an unknown family, or one that cannot write this.
     """
     named = choice not in MODES
+    described = format if isinstance(format, ToolFormat) else FAMILIES.get(format)
+    if described is not None:
+        called = [choice] if named else [] if choice == "none" else names
+        root = described.tag(called, required=named or choice == "required", parallel=parallel and not named)
+        _keep_ends_out(root, ())
+        return {"type": "structural_tag", "format": root}
     if format in MISTRAL:
         root = _mistral_tag(
             format,
@@ -105,11 +124,7 @@ def call_tag(format: str, names: Sequence[str], choice: str, *, parallel: bool, 
             parallel_tool_calls=parallel,
         )
     except ValueError as error:
-        if format not in formats():
-            raise InvalidConstraint(
-                f"ToolCalls.format: expected one of {', '.join(formats())}, got {shorten(format)}"
-                f"{did_you_mean(format, formats())}"
-            ) from None
+        check_format(format)
         raise InvalidConstraint(f"ToolCalls: {error}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
     _spell_out(root)
@@ -158,7 +173,7 @@ def _keep_ends_out(part: Any, ends: tuple[str, ...]) -> None:
             _keep_ends_out(item, ends)
     elif isinstance(part, dict) and part.get("type") == "json_schema":
         if part.get("style") == "json":
-            part["excludes"] = list(ends)
+            part["excludes"] = [*part.get("excludes", ()), *ends]
     elif isinstance(part, dict) and part.get("type") == "sequence":
         for index, element in enumerate(part["elements"]):
             later_texts = [other["value"] for other in part["elements"][index + 1 :] if other["type"] == "const_string"]
@@ -191,11 +206,11 @@ def _harmony(root: Tag, choice: str, named: bool) -> Tag:
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
 
 
-def ends_turns(format: str, tokenizer: Any) -> bool:
+def ends_turns(format: str | ToolFormat, tokenizer: Any) -> bool:
     """Whether the mark at the end of a call is a token of this tokenizer, which ends the output (Harmony's <|call|>).
 
     Args:
-        format: a family's name.
+        format: a family's name, or a description.
         tokenizer: of transformers, or a processor.
     """
     if format != "harmony":

@@ -14,6 +14,8 @@ from .json_text import shorten
 from .tool_xml import STYLES, Elements, json_at
 
 Tag = dict[str, Any]
+LINE_ENDS = "\r\n"
+"""Characters that belong to the marks of a call, and not to the text, where they stand between the two."""
 
 
 class ReadCall(NamedTuple):
@@ -50,7 +52,7 @@ class Reading:
 
     Args:
         tag: as ``call_tag`` gives it, with tools' names for schemas.
-        text: the answer.
+        text: the answer. Line ends beside calls are no part of what is read as its text.
 
     Attributes:
         complete: the part up to the end of the last complete call, on the path through the tag that led furthest.
@@ -103,7 +105,7 @@ class Reading:
         value = json_at(self._text, start) if style == "json" else Elements(STYLES[style], self._text).members(start)
         if style == "json" and self._text.startswith("{", start):
             self._begun[len(before.calls)] = BegunCall(name, start, value and value[1])
-        return value and Part(value[1], before.text, (*before.calls, ReadCall(name, value[0])))
+        return value and Part(value[1], before.text.rstrip(LINE_ENDS), (*before.calls, ReadCall(name, value[0])))
 
     def _tag(self, part: Tag, before: Part) -> Part | None:
         inside = self._past(part["begin"], before)
@@ -150,4 +152,8 @@ class Reading:
         return before._replace(end=before.end + len(mark)) if starts else None
 
     def _with_text(self, before: Part, end: int) -> Part:
-        return Part(end, before.text + self._text[before.end : end], before.calls)
+        text = self._text[before.end : end]
+        if before.calls:
+            text = text.lstrip(LINE_ENDS)
+            text = f"\n{text}" if text and before.text else text
+        return Part(end, before.text + text, before.calls)

@@ -29,6 +29,7 @@ from ..constraints.chat_families import (
     template_source,
 )
 from ..constraints.suggestions import did_you_mean
+from ..constraints.tool_notation import ToolFormat
 
 Chat = Sequence[Mapping[str, Any]]
 _KINDS = ("image", "video", "audio")
@@ -168,6 +169,32 @@ def has_calls(chat: Chat) -> bool:
         isinstance(message, Mapping) and (message.get("tool_calls") or message.get("role") == "tool")
         for message in chat
     )
+
+
+def with_calls_as_text(chat: Chat, notation: ToolFormat, *, answers: bool) -> Chat:
+    """The chat with calls in the texts of the assistant; with ``answers`` the tools' are in messages of the user."""
+    messages: list[Mapping[str, Any]] = []
+    for message in chat:
+        if answers and message.get("role") == "tool":
+            content = message.get("content")
+            content = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            text = f"<tool_response>\n{content}\n</tool_response>"
+            if messages and messages[-1].get("role") == "user":
+                messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n{text}"}
+            else:
+                messages.append({"role": "user", "content": text})
+        elif message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                arguments = _function(call).get("arguments") or "{}"
+                written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+                calls.append((str(_function(call).get("name")), written))
+            parts = [part for part in (message.get("content"), notation.written(calls).strip()) if part]
+            kept = {key: value for key, value in message.items() if key != "tool_calls"}
+            messages.append({**kept, "content": "\n".join(parts)})
+        else:
+            messages.append(message)
+    return messages
 
 
 def for_template(

@@ -172,7 +172,7 @@ class PartialRow:
     def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False, traced: bool = False):
         self._index = index
         self._reader = reader
-        self._split = None if reader.gate is None else reader.gate.splitter(reader.opening)
+        self._split = reader.splitter()
         self._values = _values_of(reader.constraint)
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decode_text, self._decode_thinking = decoder("replace"), decoder("replace")

@@ -31,6 +31,7 @@ from .templates import (
     renders_by_template,
     unread_variables,
     unshown,
+    with_shown_calls,
 )
 
 
@@ -178,8 +179,10 @@ def prepared(
     if isinstance(prompt, Prompt):
         return prompt
     tools = constraint.tools if isinstance(constraint, ToolCalls) and constraint.choice != "none" else []
+    notation = constraint.described if isinstance(constraint, ToolCalls) else None
+    explains = bool(tools) and options.show_tools and notation is not None
     if isinstance(prompt, str):
-        text = describe(constraint, templates) if options.describe else ""
+        text = describe(constraint, templates) if options.describe or explains else ""
         return Prompt(
             f"{text}\n\n{prompt}" if text else prompt,
             unseen=(_TOOLS_OF_TEXT,) if tools and options.show_tools and not text else (),
@@ -198,16 +201,18 @@ def prepared(
         arguments["continue_final_message"] = True
     if options.documents is not None:
         arguments["documents"] = list(options.documents)
+    chat = with_shown_calls(templates, chat, arguments, notation)
     unread = unread_variables(templates, arguments)
     shown = "tools" in arguments
     if tools and options.show_tools and not shown:
         shown = _shows(templates, chat, arguments, tools)
         arguments["tools"] = tools
-    if options.describe and constraint is not None:
+    describes = options.describe or (explains and not shown)
+    if describes and constraint is not None:
         known = shown and isinstance(constraint, ToolCalls)
         text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
         chat = _described(templates, chat, arguments, text) if text else chat
-    ignored = bool(tools) and options.show_tools and not shown and not options.describe
+    ignored = bool(tools) and options.show_tools and not shown and not describes
     lost = unshown(templates, chat, arguments)
     unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
     media = _check_parts(templates, chat, arguments)

@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ..constraints.chat_families import answer_header, attempts, template_source, thinking_markers
+from ..constraints.chat_families import (
+    answer_header,
+    attempts,
+    end_of_thinking,
+    family_of_text,
+    template_source,
+    thinking_markers,
+)
 from ..constraints.suggestions import did_you_mean
+from ..constraints.tool_notation import FAMILIES, ToolFormat
 from ..errors import InvalidArgument, PromptError, shown
 from ..vocabulary.processors import tokenizer_of
 from .arguments import one_each, parameters
-from .messages import Chat, for_template, has_calls, marked
+from .messages import Chat, for_template, has_calls, marked, with_calls_as_text
 
 # What hg.generate decides itself; a caller's value would contradict it.
 RESERVED = frozenset(
@@ -129,26 +137,54 @@ def answer_start(templates: Any, arguments: Mapping[str, Any], render: Callable[
     text, (start, end) = render(), markers
     if not text.rstrip().endswith(start.rstrip()):
         return header
-    # Templates whose marker ends its line write the end in a line of its own, and an empty line after it.
-    return (f"\n{end}\n\n" if text.endswith("\n") else end) + header
+    return end_of_thinking(text, end) + header
 
 
 def unshown(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> str | None:
     """A warning about earlier calls, or texts beside them, that the template leaves out; None if it shows all."""
     if not has_calls(chat) or template_source(templates, arguments) is None:
         return None
-    changed, marks = marked(chat)
-    try:
-        text = rendered(templates, changed, arguments)
-    except PromptError:  # it refuses the chat with other names, or with its own too
-        return None
-    lost = [what for mark, what in marks.items() if mark not in text]
+    lost = _lost(templates, chat, arguments)
     if not lost:
         return None
     return (
         f"the chat template does not show {' and '.join(lost)}, so the model does not know of it; write it into the "
         "text of another message"
     )
+
+
+def with_shown_calls(templates: Any, chat: Chat, arguments: Mapping[str, Any], notation: ToolFormat | None) -> Chat:
+    """The chat, with its calls as text, and the tools' answers if need be, where the template does not show them.
+
+    ``notation`` is None for that of the template's family; calls of unknown families stay as they are.
+    """
+    if not has_calls(chat):
+        return chat
+    if notation is None:
+        source = template_source(templates, arguments)
+        family = None if source is None else family_of_text(source)
+        notation = None if family is None else FAMILIES.get(family.calls or "")
+    if notation is None:
+        return chat
+    try:
+        rendered(templates, chat, arguments)
+        lost = _lost(templates, chat, arguments) or ()
+        if not any(what.startswith(("the call", "the tool's answer")) for what in lost):
+            return chat
+    except PromptError:  # it refuses calls, or the role of their answers
+        pass
+    texts = [with_calls_as_text(chat, notation, answers=answers) for answers in (False, True)]
+    return next((changed for changed in texts if _lost(templates, changed, arguments) == []), chat)
+
+
+def _lost(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> list[str] | None:
+    """What a template leaves out of a chat; None if it refuses the chat, or one with other texts."""
+    changed, marks = marked(chat)
+    try:
+        text = rendered(templates, changed, arguments)
+    except PromptError:
+        return None
+    return [what for mark, what in marks.items() if mark not in text]
 
 
 def has_template(templates: Any, arguments: Mapping[str, Any]) -> bool:

@@ -31,8 +31,9 @@ _TAIL = 32  # tokens of white space, at most, that a chat template may put after
 
 @dataclass(frozen=True)
 class Reasoning:
-    """Free text before the answer, up to a marker; the constraint begins right after it.
+    """Free text before the answer, up to a marker; the constraint begins after it.
 
+    White space that the model's chat template writes after the marker is allowed there, and is no part of the text.
     The default markers stand for those of the model's own chat template, if it has others.
 
     Args:
@@ -117,6 +118,42 @@ class FreeTokens(NamedTuple):
     glued: dict[int, bytes]
 
 
+class Space(NamedTuple):
+    """One character, repeated, between the end of the thinking and an answer.
+
+    Args:
+        character: of one byte.
+        own: how often the answer itself can begin with it; it has the first ones.
+        extra: how often it may then follow without being a part of the answer.
+    """
+
+    character: bytes = b"\n"
+    own: int = 0
+    extra: int = 0
+
+    def answer(self, text: bytes) -> bytes:
+        """The answer in a text after the end marker."""
+        lead = len(text) - len(text.lstrip(self.character))
+        own = min(lead, self.own)
+        return text[:own] + text[own + min(lead - own, self.extra) :]
+
+    def added(self, lead: int | None, data: bytes) -> bytes:
+        """The bytes that a piece of text adds to the answer.
+
+        Args:
+            lead: how often the character has come so far; None if others have come too.
+            data: the piece.
+        """
+        if lead is None:
+            return data
+        before = self.character * lead
+        return self.answer(before + data)[len(self.answer(before)) :]
+
+    def lead(self, lead: int | None, data: bytes) -> int | None:
+        """The same count after this piece."""
+        return None if lead is None or data.strip(self.character) else lead + len(data)
+
+
 class ReasoningGate:
     """The markers in one vocabulary; thread safe.
 
@@ -125,14 +162,18 @@ class ReasoningGate:
         reasoning: the markers.
         ends_prompts: whether every prompt ends with the end marker, which then says nothing about thinking: it begins
             the next message.
+        space: line ends that the model may write between the end marker and the answer.
 
     Raises:
         InvalidConstraint: a marker contains a stop token, after which nothing can follow.
         UnwritableConstraint: the vocabulary has no tokens for a marker.
     """
 
-    def __init__(self, vocabulary: Vocabulary, reasoning: Reasoning, ends_prompts: bool = False):
-        self.reasoning, self.ends_prompts = reasoning, ends_prompts
+    def __init__(
+        self, vocabulary: Vocabulary, reasoning: Reasoning, ends_prompts: bool = False, space: Space | None = None
+    ):
+        space = Space() if space is None else space
+        self.reasoning, self.ends_prompts, self.space = reasoning, ends_prompts, space
         self._start, self.end = reasoning.start.encode(), reasoning.end.encode()
         self.end_length = len(self.end)
         self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
@@ -157,7 +198,8 @@ class ReasoningGate:
             return self
         gate = self._for_vocabulary.get(id(vocabulary))
         if gate is None:  # the gate keeps the vocabulary, so its id is not reused
-            gate = self._for_vocabulary[id(vocabulary)] = ReasoningGate(vocabulary, self.reasoning, self.ends_prompts)
+            gate = ReasoningGate(vocabulary, self.reasoning, self.ends_prompts, self.space)
+            self._for_vocabulary[id(vocabulary)] = gate
         return gate
 
     def opening(self, prompt: Sequence[int] | NDArray[np.int64]) -> Opening:
@@ -177,22 +219,15 @@ class ReasoningGate:
                 return opening
         return Opening.NOTHING if self._start else Opening.START
 
-    def split(self, data: bytes, opening: Opening) -> tuple[bytes | None, bytes]:
-        """The thinking and the answer in an output; None for the thinking if there is none.
+    def splitter(self, opening: Opening, space: Space) -> Splitter:
+        """Separates the thinking from the answer in an output, decoded by the gate's own vocabulary.
 
         Args:
-            data: the output, decoded by the gate's own vocabulary.
             opening: how much of the thinking the prompt contains.
+            space: what may stand between the two, see ``reasoning_gate.space_before``.
         """
-        if opening is Opening.ALL:
-            return None, data
-        splitter = self.splitter(opening)
-        thinking, answer = splitter.take(data)
-        return thinking + splitter.rest(), answer
-
-    def splitter(self, opening: Opening) -> Splitter:
-        """``split`` for an output that comes in pieces."""
-        return Splitter(self._start if opening is Opening.NOTHING else b"", self.end, over=opening is Opening.ALL)
+        start = self._start if opening is Opening.NOTHING else b""
+        return Splitter(start, self.end, space, over=opening is Opening.ALL)
 
     def first_token(self, matched: int) -> int:
         """The next token if the end marker has to be written."""
@@ -296,12 +331,15 @@ class Splitter:
     Args:
         start: the marker that the output begins with, or with a part of it.
         end: the marker after the thinking.
+        space: what belongs to neither.
         over: whether there is no thinking.
     """
 
-    def __init__(self, start: bytes, end: bytes, *, over: bool):
+    def __init__(self, start: bytes, end: bytes, space: Space, *, over: bool):
         self._skip = len(start)
         self._end = end
+        self._space = space
+        self._lead = None if over else 0  # characters of the space after the marker; None after another character
         self._over = over
         self._held = b""  # may be the beginning of the end marker
 
@@ -313,16 +351,21 @@ class Splitter:
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """The bytes that a piece of output adds to the thinking, and to the answer."""
         if self._over:
-            return b"", data
+            return b"", self._after_space(data)
         skipped = min(self._skip, len(data))
         self._skip -= skipped
         thinking, marker, answer = (self._held + data[skipped:]).partition(self._end)
         self._over = bool(marker)
         if marker:
-            return thinking, answer
+            return thinking, self._after_space(answer)
         held = begun(thinking, self._end)
         self._held = thinking[len(thinking) - held :]
         return thinking[: len(thinking) - held], b""
+
+    def _after_space(self, data: bytes) -> bytes:
+        added = self._space.added(self._lead, data)
+        self._lead = self._space.lead(self._lead, data)
+        return added
 
     def rest(self) -> bytes:
         """The rest of the thinking, if the output ends in the middle of it."""

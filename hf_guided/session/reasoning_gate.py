@@ -3,12 +3,16 @@
 While a row thinks, its engine waits at the start of the grammar. If a token contains the end of the marker and the
 beginning of the answer, the engine is given the rest of its bytes, as other tokens. Masks during thinking depend only
 on how much of the marker the text ends with, and are cached.
+
+Between the marker and the answer the model may write the *space* that its chat template writes there, or a part of it.
+It is line ends, and no part of the answer; but an answer that can begin with line ends itself has the first ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -16,8 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..backends.base import BudgetedEngine, CompiledConstraint, Engine, MaskedEngine
-from ..errors import CompileLimitExceeded, UnwritableConstraint
-from .reasoning import Opening, ReasoningGate
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint
+from ..errors import BackendError, CompileLimitExceeded, UnwritableConstraint
+from .reasoning import Opening, ReasoningGate, Space
+
+_MOST_LEAD = 16  # line ends; an answer that can begin with as many needs no other space before it
 
 
 def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, opening: Opening) -> CompiledConstraint:
@@ -40,6 +48,24 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, op
     )
 
 
+def space_before(constraint: Constraint | None, compiled: CompiledConstraint | None, gate: ReasoningGate) -> Space:
+    """The space that may stand between the thinking and an answer, and is no part of what is read back.
+
+    Free text, also that beside tool calls, can begin with it, and is read back without it.
+
+    Args:
+        constraint: of the answer; None for a free row.
+        compiled: the same, as for ``gate_constraint``.
+        gate: the markers.
+    """
+    if compiled is None or not gate.space.extra:
+        return gate.space
+    text = (gate.space.character * gate.space.extra).decode()
+    if isinstance(constraint, ToolCalls) and constraint.plain(f"{text}.")[1] >= len(text):
+        return gate.space
+    return AnswerBeginnings(gate.for_vocabulary(compiled.vocabulary), compiled).space
+
+
 class ThinkingState(NamedTuple):
     """A row's state after one token.
 
@@ -47,13 +73,15 @@ class ThinkingState(NamedTuple):
         unwritten: tokens of the start marker that are still to come.
         thought: tokens since then.
         matched: bytes of the end marker that the thinking ends with.
+        lead: characters of the space that the text has after the marker; None after a character of another kind.
         given: tokens that the engine accepted for the last one.
-        rest: the bytes of the last token after the marker, if it contains the marker's end.
+        rest: the bytes of the last token that belong to the answer, if it has others too.
     """
 
     unwritten: int = 0
     thought: int = 0
     matched: int = 0
+    lead: int | None = 0
     given: int = 0
     rest: bytes = b""
 
@@ -70,6 +98,22 @@ class Beginning(NamedTuple):
     needed: int | None
 
 
+class Spaced(NamedTuple):
+    """A token with characters of the space that are no part of the answer.
+
+    Args:
+        token_ids: what the engine accepts for it.
+        answer: the bytes that it adds to the answer, often none.
+        needed: see ``Beginning``.
+        lead: of the state after it.
+    """
+
+    token_ids: tuple[int, ...]
+    answer: bytes
+    needed: int | None
+    lead: int | None
+
+
 class AnswerBeginnings:
     """Beginnings of an answer that may share a token with the marker; shared by the engines of one constraint."""
 
@@ -78,6 +122,45 @@ class AnswerBeginnings:
         self.mark = object()  # identifies the masks of this constraint
         self._known: dict[bytes, Beginning | None] = {}
         self._words: dict[int, NDArray[np.int32]] = {}
+        self._spaces: dict[int, dict[int, Spaced]] = {}
+
+    @cached_property
+    def space(self) -> Space:
+        """The gate's space, with what the answer itself can begin with."""
+        space = self.gate.space
+        try:
+            own = self._own_lead(space.character) if space.extra else 0
+        except BackendError:  # a row meets it too, and ends
+            own = _MOST_LEAD
+        return space._replace(own=own, extra=0 if own == _MOST_LEAD else space.extra)
+
+    def _own_lead(self, character: bytes) -> int:
+        engine = self.compiled.new_engine()
+        for count in range(1, _MOST_LEAD + 1):
+            try:
+                token_ids = self.compiled.vocabulary.encode_bytes(character * count)
+            except UnwritableConstraint:
+                return count - 1
+            if engine.validate(token_ids) < len(token_ids):
+                return count - 1
+        return _MOST_LEAD
+
+    def spaced(self, lead: int | None) -> dict[int, Spaced]:
+        """The tokens that may follow ``lead`` characters of the space and are not, or not whole, of the answer."""
+        if lead is None or not self.space.extra:
+            return {}
+        if lead not in self._spaces:
+            found, vocabulary = {}, self.compiled.vocabulary
+            before = self.space.character * lead
+            for token_id in vocabulary.starting_with(self.space.character):
+                data = vocabulary.token_bytes[token_id] or b""
+                answer = self.space.added(lead, data)
+                if len(answer) == len(data) or (whole := self.of(self.space.answer(before + data))) is None:
+                    continue
+                token_ids = tuple(vocabulary.encode_bytes(answer)) if answer else ()
+                found[token_id] = Spaced(token_ids, answer, whole.needed, self.space.lead(lead, data))
+            self._spaces[lead] = found
+        return self._spaces[lead]
 
     def of(self, rest: bytes) -> Beginning | None:
         """The beginning with these bytes; None if the engine refuses it."""
@@ -107,11 +190,16 @@ class AnswerBeginnings:
         words = self._words.get(matched)
         if words is None:
             free = self.gate.free(matched)
-            taken = [token_id for token_id, rest in free.glued.items() if self.of(rest) is not None]
+            taken = [token_id for token_id, beginning in self.glued(matched).items() if beginning is not None]
             words = free.words | self.gate.vocabulary.bitmask_of(taken)
             words.flags.writeable = False
             self._words[matched] = words
         return words
+
+    def glued(self, matched: int) -> dict[int, Beginning | None]:
+        """The tokens that contain the end of the marker and more, with what they begin; None if it is refused."""
+        glued = self.gate.free(matched).glued
+        return {token_id: self.of(self.space.answer(rest)) for token_id, rest in glued.items()}
 
 
 class ReasoningEngine(MaskedEngine):
@@ -130,20 +218,19 @@ class ReasoningEngine(MaskedEngine):
 
     @property
     def is_thinking(self) -> bool:
-        """Whether the answer has not begun yet."""
-        return self._states[-1].matched < self._gate.end_length
+        """Whether the thinking has not ended yet."""
+        return self._is_before_end(self._states[-1])
 
     def accept(self, token_id: int) -> bool:
         """See ``Engine.accept``."""
         state = self._states[-1]
-        if not self.is_thinking:
-            if not self._is_answer(token_id) or not self._engine.accept(token_id):
-                return False
-            self._states.append(state._replace(given=1, rest=b""))
-            return True
         moved = self._moved(state, token_id)
         if moved is None:
-            return False
+            if self.is_thinking or not self._is_answer(token_id) or not self._engine.accept(token_id):
+                return False
+            data = self._gate.vocabulary.token_bytes[token_id] or b""
+            self._states.append(state._replace(lead=self._beginnings.space.lead(state.lead, data), given=1, rest=b""))
+            return True
         state, given = moved
         for answer_id in given:
             self._engine.accept(answer_id)
@@ -154,11 +241,11 @@ class ReasoningEngine(MaskedEngine):
         """See ``Engine.validate``."""
         state, given = self._states[-1], cast("tuple[int, ...]", ())
         count = 0
-        while state.matched < self._gate.end_length:
-            if count == len(token_ids) or (moved := self._moved(state, token_ids[count])) is None:
-                return count
+        while count < len(token_ids) and (moved := self._moved(state, token_ids[count])) is not None:
             state, given = moved
             count += 1
+        if self._is_before_end(state):
+            return count
         answer = list(token_ids[count:])
         text = next((i for i, token_id in enumerate(answer) if not self._is_answer(token_id)), len(answer))
         return count + self._engine.validate([*given, *answer[:text]]) - len(given)
@@ -187,11 +274,14 @@ class ReasoningEngine(MaskedEngine):
         # Not the marker's special tokens: the engine may have set any bits for them.
         words = self._beginnings.compiled.vocabulary.text_words
         bitmask[row].numpy()[: len(words)] &= words
+        self._add_space(bitmask[row].numpy(), tokens_left)
 
     def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
         """See ``MaskedEngine.write_mask``."""
         if not self.is_thinking:
-            return cast(MaskedEngine, self._engine).write_mask(words, tokens_left)
+            completed = cast(MaskedEngine, self._engine).write_mask(words, tokens_left)
+            self._add_space(words, tokens_left)
+            return completed
         mask = self._thinking_mask(tokens_left)
         words[len(mask) :] = 0
         words[: len(mask)] = mask
@@ -200,7 +290,11 @@ class ReasoningEngine(MaskedEngine):
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
         """See ``MaskedEngine.mask_key``."""
         if not self.is_thinking:
-            return cast(MaskedEngine, self._engine).mask_key(tokens_left)
+            key = cast(MaskedEngine, self._engine).mask_key(tokens_left)
+            spaces, allowed = self._spaces(tokens_left)
+            if not spaces or key is None:
+                return key
+            return (self._beginnings.mark, self._states[-1].lead, key) if len(allowed) == len(spaces) else None
         matched = self._states[-1].matched
         is_kept = self._thinking_mask(tokens_left) is self._beginnings.words(matched)
         return (self._beginnings.mark, matched) if is_kept else None
@@ -213,7 +307,7 @@ class ReasoningEngine(MaskedEngine):
         """See ``Engine.jump_forward_bytes``; special tokens have no bytes that could be jumped over."""
         state = self._states[-1]
         if not self.is_thinking:
-            return self._engine.jump_forward_bytes()
+            return b"" if self._spaces()[0] else self._engine.jump_forward_bytes()
         if not self._gate.is_text:
             return b""
         if state.unwritten:
@@ -239,26 +333,50 @@ class ReasoningEngine(MaskedEngine):
         """How many tokens came before the answer, and its bytes within the last of them; None while thinking."""
         if self.is_thinking:
             return None
-        count = next(i for i, state in enumerate(self._states) if state.matched == self._gate.end_length)
-        return count, self._states[count].rest
+        first = next((i for i, state in enumerate(self._states) if state.given), len(self._states))
+        rest = self._states[first].rest if first < len(self._states) else b""
+        return (first, rest) if rest else (first - 1, b"")
+
+    def _is_before_end(self, state: ThinkingState) -> bool:
+        return state.matched < self._gate.end_length
+
+    def _spaces(self, tokens_left: int | None = None) -> tuple[dict[int, Spaced], list[int]]:
+        """The tokens that continue the space after the marker, and those of them that leave room for the answer."""
+        found = self._beginnings.spaced(self._states[-1].lead)
+        if tokens_left is None or self._beginnings.needed is None:
+            return found, list(found)
+        return found, [i for i, to in found.items() if to.needed is not None and to.needed < tokens_left]
+
+    def _add_space(self, words: NDArray[np.int32], tokens_left: int | None) -> None:
+        if allowed := self._spaces(tokens_left)[1]:
+            mask = self._gate.vocabulary.bitmask_of(allowed)
+            words[: len(mask)] |= mask
 
     def _must_end(self, state: ThinkingState) -> bool:
         most = self._gate.reasoning.max_tokens
         return most is not None and state.thought >= most
 
     def _moved(self, state: ThinkingState, token_id: int) -> tuple[ThinkingState, tuple[int, ...]] | None:
-        """The state after one more token of thinking, and the answer's tokens in it; None if it is not allowed."""
+        """The state after one more token of thinking or of the space after it, and the answer's tokens in it.
+
+        None if the token is not allowed, or begins the answer, or continues it.
+        """
+        if not self._is_before_end(state):
+            if (found := self._beginnings.spaced(state.lead).get(token_id)) is None:
+                return None
+            return state._replace(lead=found.lead, given=len(found.token_ids), rest=found.answer), found.token_ids
         if state.unwritten:
             expected = self._gate.start_ids[-state.unwritten]
             return (state._replace(unwritten=state.unwritten - 1), ()) if token_id == expected else None
         if self._must_end(state) and token_id != self._gate.first_token(state.matched):
             return None
-        moved = self._gate.move(state.matched, token_id)
-        beginning = None if moved is None else self._beginnings.of(moved.rest)
-        if moved is None or beginning is None:
+        if (moved := self._gate.move(state.matched, token_id)) is None:
+            return None
+        rest, lead = self._beginnings.space.answer(moved.rest), self._beginnings.space.lead(0, moved.rest)
+        if (beginning := self._beginnings.of(rest)) is None:
             return None
         given = beginning.token_ids
-        return ThinkingState(0, state.thought + 1, moved.matched, len(given), moved.rest), given
+        return ThinkingState(0, state.thought + 1, moved.matched, lead, len(given), rest), given
 
     def _thinking_mask(self, tokens_left: int | None) -> NDArray[np.int32]:
         gate, state, least = self._gate, self._states[-1], self._beginnings.needed
@@ -270,9 +388,7 @@ class ReasoningEngine(MaskedEngine):
                 return words
             room = tokens_left - 1
             if room >= gate.max_tokens_to_end + least:
-                glued = {
-                    token_id: self._beginnings.of(rest) for token_id, rest in gate.free(state.matched).glued.items()
-                }
+                glued = self._beginnings.glued(state.matched)
                 out = [i for i, to in glued.items() if to is None or to.needed is None or to.needed > room]
                 return words & ~gate.vocabulary.bitmask_of(out) if out else words
         return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])

@@ -11,8 +11,8 @@ from ..errors import cause
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .logprobs import TokenLogprob
-from .reasoning import Opening, ReasoningGate
-from .reasoning_gate import gate_constraint
+from .reasoning import Opening, ReasoningGate, Space, Splitter
+from .reasoning_gate import gate_constraint, space_before
 from .requests import row_after_prefix
 from .result_html import result_html
 from .result_types import T
@@ -104,6 +104,7 @@ class RowReader:
         gate: ReasoningGate | None = None,
         opening: Opening = Opening.ALL,
     ):
+        self._space = Space() if gate is None or opening is Opening.ALL else space_before(constraint, compiled, gate)
         if compiled is not None:
             compiled = gate_constraint(compiled, gate, opening)
             vocabulary = compiled.vocabulary
@@ -146,6 +147,10 @@ class RowReader:
         # A stop token of this call may be text in the vocabulary, such as a line end.
         return self._taken[first : len(self._taken) - self.stopped]
 
+    def splitter(self) -> Splitter | None:
+        """Separates the thinking from the answer in the bytes of the row; None if it does not think."""
+        return None if self.gate is None else self.gate.splitter(self.opening, self._space)
+
     def read(self, token_ids: Sequence[int]) -> GuidedResult:
         """The result after these tokens; padding at the end is ignored."""
         self.take(token_ids)
@@ -155,8 +160,9 @@ class RowReader:
         """The result after all tokens so far."""
         reason, error = self._end()
         data, thinking = self.prefix + self._vocabulary.decode_bytes(self._written()), None
-        if self.gate is not None:
-            thinking, data = self.gate.split(data, self.opening)
+        if (splitter := self.splitter()) is not None:
+            thinking, data = splitter.take(data)
+            thinking = None if self.opening is Opening.ALL else thinking + splitter.rest()
         text = data.decode(errors="replace")
         value = text if self.constraint is None else None
         if reason == "stop" and self.constraint is not None:

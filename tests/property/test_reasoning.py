@@ -17,14 +17,15 @@ from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice
-from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
-from hf_guided.session.reasoning_gate import gate_constraint
+from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate, Space
+from hf_guided.session.reasoning_gate import gate_constraint, space_before
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
 from tests.toy import GreedyTokenizer, compiled_set, letters
 
 MARKER = st.text("ab", min_size=1, max_size=5)
+SPACE = st.sampled_from(["", "b", "bb"])
 OPTIONS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=3, unique=True).filter(any)
 PICKS = st.lists(st.integers(0, 1000), max_size=14)
 law = settings(max_examples=repeats(50, 150), deadline=None)
@@ -65,10 +66,13 @@ ENGINES = st.sampled_from([compile_set, compile_automaton])
 class Oracle:
     """The allowed next tokens, computed only from the tokens so far."""
 
-    def __init__(self, reasoning: Reasoning, options: Sequence[str], opening: Opening):
+    def __init__(self, reasoning: Reasoning, options: Sequence[str], opening: Opening, space: str = ""):
         self.start = reasoning.start.encode() if opening is Opening.NOTHING else b""
         self.end, self.most = reasoning.end.encode(), reasoning.max_tokens
         self.options = [option.encode() for option in options]
+        # An answer that can begin with such characters has the first ones.
+        self.own = max(len(option) - len(option.lstrip("b")) for option in options)
+        self.space = space.encode()
 
     def data(self, token_id: int) -> bytes | None:
         """The bytes of a token. A special token has bytes only if its text is part of a marker."""
@@ -78,7 +82,13 @@ class Oracle:
     def answer(self, tokens: Sequence[int]) -> bytes | None:
         text = b"".join(self.data(token) or b"" for token in tokens)[len(self.start) :]
         position = text.find(self.end)
-        return None if position < 0 else text[position + len(self.end) :]
+        return None if position < 0 else self.after_space(text[position + len(self.end) :])
+
+    def after_space(self, text: bytes) -> bytes:
+        own = b"b" * min(self.own, len(text) - len(text.lstrip(b"b")))
+        text = text.removeprefix(own)
+        spaced = max(n for n in range(len(self.space) + 1) if text.startswith(self.space[:n]))
+        return own + text[spaced:]
 
     def keeps_marker(self, text: bytes, data: bytes) -> bool:
         """Whether text goes on with the end marker, if it has written a special token of it."""
@@ -94,20 +104,22 @@ class Oracle:
 
     def allows(self, tokens: Sequence[int], token_id: int) -> bool:
         before = self.answer(tokens)
+        text = b"".join(self.data(token) or b"" for token in tokens)[len(self.start) :]
         if token_id in vocabulary().stop_token_ids:
             return before in self.options
         data = self.data(token_id)
         if data is None:
             return False
         if before is not None:
-            return token_id not in SPECIAL and any(option.startswith(before + data) for option in self.options)
-        text = b"".join(self.data(token) or b"" for token in tokens)[len(self.start) :] + data
+            answer = self.after_space(text.partition(self.end)[2] + data)
+            return token_id not in SPECIAL and any(option.startswith(answer) for option in self.options)
+        text += data
         after = self.answer([*tokens, token_id])
         if not self.keeps_marker(text[: -len(data)], data):
             return False
         if token_id in SPECIAL:  # the whole token has to be part of the marker
             if after is not None:
-                return after == b"" and len(self.end) >= len(data)
+                return text.endswith(self.end) and len(self.end) >= len(data)
             return any(text.endswith(self.end[:n]) for n in range(len(data), len(self.end)))
         return after is None or any(option.startswith(after) for option in self.options)
 
@@ -124,14 +136,18 @@ def position(matcher: Matcher) -> Any:
 
 
 @law
-@example(compile_set, "aab", ["a"], [0, 0, 0, 1, 0])  # "aaab": the marker begins at the second letter
-@given(ENGINES, MARKER, OPTIONS, PICKS)
+@example(compile_set, "aab", ["a"], [0, 0, 0, 1, 0], "")  # "aaab": the marker begins at the second letter
+@example(compile_automaton, "ab", ["a", "ab"], [0, 1, 1, 0], "bb")
+@given(ENGINES, MARKER, OPTIONS, PICKS, SPACE)
 def test_masks_equal_a_search_for_the_marker(
-    compile_: Callable[[Sequence[str]], CompiledConstraint], end: str, options: list[str], picks: list[int]
+    compile_: Callable[[Sequence[str]], CompiledConstraint], end: str, options: list[str], picks: list[int], space: str
 ):
     reasoning = Reasoning(start="", end=end)
-    matcher = gate_constraint(compile_(options), ReasoningGate(vocabulary(), reasoning), Opening.START).matcher()
-    oracle, tokens = Oracle(reasoning, options, Opening.START), list[int]()
+    compiled, gate = compile_(options), ReasoningGate(vocabulary(), reasoning, space=Space(b"b", extra=len(space)))
+    matcher = gate_constraint(compiled, gate, Opening.START).matcher()
+    oracle, tokens = Oracle(reasoning, options, Opening.START, space), list[int]()
+    space_found = space_before(Choice(options), compiled, gate)
+    assert not space or (space_found.own, space_found.extra) == (oracle.own, len(space))
     for pick in picks:
         expected = [i for i in range(vocabulary().padded_size) if oracle.allows(tokens, i)]
         assert allowed(matcher) == expected
@@ -144,10 +160,14 @@ def test_masks_equal_a_search_for_the_marker(
             break
         tokens.append(text[pick % len(text)])
         assert matcher.accept_token(tokens[-1])
+    written = b"".join(oracle.data(token) or b"" for token in tokens)
+    splitter = gate.splitter(Opening.START, space_found)
+    pieces = [splitter.take(written[at : at + 1]) for at in range(len(written))]
+    assert b"".join(answer for _, answer in pieces) == (oracle.answer(tokens) or b"")
 
 
 @law
-@given(ENGINES, MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), PICKS, st.integers(0, 14))
+@given(ENGINES, MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), PICKS, st.integers(0, 14), SPACE)
 def test_rollback_fork_and_validation(
     compile_: Callable[[Sequence[str]], CompiledConstraint],
     start: str,
@@ -156,8 +176,9 @@ def test_rollback_fork_and_validation(
     most: int | None,
     picks: list[int],
     back: int,
+    space: str,
 ):
-    gate = ReasoningGate(vocabulary(), Reasoning(start, end, most))
+    gate = ReasoningGate(vocabulary(), Reasoning(start, end, most), space=Space(b"b", extra=len(space)))
     matcher = gate_constraint(compile_(options), gate, Opening.NOTHING).matcher()
     positions, tokens = [position(matcher)], list[int]()
     for pick in picks:
@@ -198,11 +219,11 @@ def test_reasoning_ends_when_its_budget_is_used_up(
 
 
 @law
-@given(MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), st.integers(0, 6), PICKS)
+@given(MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), st.integers(0, 6), PICKS, SPACE)
 def test_answer_is_complete_within_the_budget(
-    start: str, end: str, options: list[str], most: int | None, spare: int, picks: list[int]
+    start: str, end: str, options: list[str], most: int | None, spare: int, picks: list[int], space: str
 ):
-    gate = ReasoningGate(vocabulary(), Reasoning(start, end, most))
+    gate = ReasoningGate(vocabulary(), Reasoning(start, end, most), space=Space(b"b", extra=len(space)))
     matcher = gate_constraint(compile_automaton(options), gate, Opening.NOTHING).matcher()
     least = matcher.min_tokens_to_finish()
     assert least is not None
@@ -216,5 +237,5 @@ def test_answer_is_complete_within_the_budget(
         if matcher.is_terminated():
             break
     assert matcher.is_terminated()
-    answer = Oracle(gate.reasoning, options, Opening.NOTHING).answer(written[:-1])
+    answer = Oracle(gate.reasoning, options, Opening.NOTHING, space).answer(written[:-1])
     assert answer in [option.encode() for option in options]

@@ -77,7 +77,10 @@ QWEN = hg.ToolCalls(TOOLS, "qwen_3")
         (None, THINKS, "<thin air", "<thin air", "", []),
         (None, THINKS, "<thi", "<thi", "", []),
         (QWEN, None, f"a < <tool é{CALL}", "a < <tool é", "", [ARGUMENTS]),
-        (QWEN, None, f"a{CALL}\n{CALL}", "a\n", "", [ARGUMENTS] * 2),
+        (QWEN, None, f"a\n{CALL}\n{CALL}", "a", "", [ARGUMENTS] * 2),
+        (hg.ToolCalls(TOOLS, "command_r7b"), None, "<|START_RESPONSE|>a\n\nb <|EN", "a\n\nb <|EN", "", []),
+        (hg.ToolCalls(TOOLS, "command_r7b"), None, "<|START_RESPONSE|>a<|END_RESPONSE|>", "a", "", []),
+        (hg.ToolCalls(TOOLS, "functionary_v3_2"), None, 'all\nI > it\n>>>f\n{"a": "x"}', "I > it", "", ['{"a": "x"}']),
         (QWEN, None, "no call <tool_c", "no call <tool_c", "", []),
         (QWEN, None, f"cut {CALL[:30]}", "cut ", "", []),
         (QWEN, None, f"cut {CALL[:-30]}", "cut ", "", [ARGUMENTS[: -30 + len("}\n</tool_call>")]]),
@@ -93,6 +96,8 @@ def test_parts_do_not_depend_on_the_tokenization(guide, constraint, reasoning, t
         answer = answer_of(guide, constraint, reasoning)
         for step in random_steps(answer.vocabulary, text, chance):
             answer.take(step)
+        if constraint is not None and constraint.kind == "tool_calls" and thinking == "" and len(content) > 3:
+            assert content.startswith(answer.content.text) and answer.content.text, "text comes before the end"
         answer.end("length")
         found = answer.content
         assert (found.text, found.thinking) == (content, thinking)

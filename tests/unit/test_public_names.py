@@ -16,8 +16,9 @@ Audit BackendError BackendUnavailable BatchSizeError BitmaskShapeError BudgetToo
 CompileLimitExceeded CompilerOptions Constraint ConstraintError EmptyIntersection GenerationError Grammar Guide
 GuidedResult HFGuidedError InternalError InvalidArgument InvalidConstraint JsonObject JsonSchema Loss Model NoValue
 OptionScore Partial PromptError Reasoning Regex SessionStats StopTokenError StructuralTag TokenLogprob TokenRejected
-TokenizerError ToolAnswer ToolCall ToolCalls TopLogprobs Trace UnknownArgument UnsupportedConstraint UnsupportedModel
-UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate describe generate register score
+TokenizerError ToolAnswer ToolCall ToolCalls ToolFormat TopLogprobs Trace UnknownArgument UnsupportedConstraint
+UnsupportedModel UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate describe generate
+register score
 """.split()
 # class -> the base class by which callers may catch it
 ERRORS = {

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from ...constraints.tool_calls import ToolCalls
 from ...guide import Guide
 from ...session.logprobs import TokenLogprob
+from ...session.reasoning_gate import space_before
 from ..job import EndReason, Job
 from .parts import (
     CallArguments,
@@ -108,13 +109,18 @@ class Answer:
         self._thinking = None
         if gate is not None:
             self._thinking = ThinkingReader(
-                gate, job.prompt, free=constraint is None, header=guide._answer_header.encode()
+                gate,
+                job.prompt,
+                free=constraint is None,
+                header=guide._answer_header.encode(),
+                space=space_before(constraint, None if compiled is None else compiled.result(), gate),
             )
         self._thought = TextReader()
         self._answer = CallReader(constraint) if isinstance(constraint, ToolCalls) else TextReader()
         self._num_bytes = 0  # of all tokens so far
         self._given = 0  # of them, the bytes that are certainly before a stop string
-        self._start: int | None = None if self._thinking is not None else 0  # the first byte after the thinking
+        self._start: int | None = None if self._thinking is not None else 0  # the first byte of the answer
+        self._answered = self._thinking is None  # whether it has come
         self._top = job.top_logprobs
         self._tokens: list[tuple[int, int]] = []  # where each begins and ends in the bytes of the answer
         self._reported: list[TokenLogprob] = []
@@ -142,7 +148,7 @@ class Answer:
             return Delta([], [])
         pieces = [self._bytes_of(token_id) for token_id in token_ids]
         self.num_tokens += len(token_ids)
-        keeps = self._top is not None or self._start is None
+        keeps = self._top is not None or not self._answered
         for piece in pieces:
             start, self._num_bytes = self._num_bytes, self._num_bytes + len(piece)
             if keeps:
@@ -178,8 +184,8 @@ class Answer:
             thinking, data = self._thinking.take(data)
             if thought := self._thought.decoded(thinking):
                 yield Thinking(thought)
-            if self._thinking.over and self._start is None:
-                self._start = self._given - len(data)
+            if self._thinking.over and not self._answered:  # the space after the thinking is no part of the answer
+                self._start, self._answered = self._given - len(data), bool(data)
         yield from self._answer.feed(data)
 
     def _rest(self) -> Iterator[Part]:

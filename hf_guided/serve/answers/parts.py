@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from ...constraints.chat_families import begun
 from ...constraints.tool_calls import ToolCalls
-from ...session.reasoning import Opening, ReasoningGate, Splitter
+from ...constraints.tool_parser import LINE_ENDS
+from ...session.reasoning import Opening, ReasoningGate, Space, Splitter
 
 
 class Text(NamedTuple):
@@ -100,14 +101,15 @@ class ThinkingReader:
         prompt: token ids, which may have begun the thinking.
         free: whether the output may begin with the answer; a guided one begins with the start marker.
         header: what the answer may then begin with that is no part of its text.
+        space: what may stand between the thinking and the answer, see ``reasoning_gate.space_before``.
     """
 
-    def __init__(self, gate: ReasoningGate, prompt: Sequence[int], *, free: bool, header: bytes):
-        self._gate, self._header = gate, header
+    def __init__(self, gate: ReasoningGate, prompt: Sequence[int], *, free: bool, header: bytes, space: Space):
+        self._gate, self._header, self._space = gate, header, space
         self._held = b""  # may be the beginning of the start marker
         opening = gate.opening(prompt)
         may_begin = free and opening is Opening.NOTHING
-        self._splitter: Splitter | None = None if may_begin else gate.splitter(opening)
+        self._splitter: Splitter | None = None if may_begin else gate.splitter(opening, space)
 
     @property
     def over(self) -> bool:
@@ -125,13 +127,13 @@ class ThinkingReader:
             opening = Opening.NOTHING if data.startswith(start) else Opening.ALL
             if opening is Opening.ALL and self._header:
                 data = data.removeprefix(self._header)
-            self._splitter = self._gate.splitter(opening)
+            self._splitter = self._gate.splitter(opening, self._space)
         return self._splitter.take(data)
 
     def finish(self) -> tuple[bytes, bytes]:
         """The bytes that were held back."""
         if self._splitter is None:
-            self._splitter = self._gate.splitter(Opening.ALL)
+            self._splitter = self._gate.splitter(Opening.ALL, self._space)
             return b"", self._held
         return self._splitter.rest(), b""
 
@@ -174,7 +176,8 @@ class CallReader:
         self._unique = uuid.uuid4().hex  # ids of calls differ between answers
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
-        self._given = 0  # characters of plain text that have been passed on, before any call
+        self._start = 0  # characters of the header of a text
+        self._given = 0  # characters of the header and of plain text that have been passed on, before any call
         self._tried = 0  # characters in which all calls have been found
         self._num_calls = 0
         self._open: _JsonEnd | None = None  # of the last call, while its arguments come
@@ -190,10 +193,12 @@ class CallReader:
                 return
             self._open, self._tried = None, len(self._text) - (len(new) - taken)
         if not self._num_calls:
-            plain = self._constraint.plain(self._text)
-            if plain > self._given:
-                yield Text(self._text[self._given : plain])
-                self._given = plain
+            self._start, plain = self._constraint.plain(self._text)
+            self._given = max(self._given, self._start)
+            shown = len(self._text[:plain].rstrip(LINE_ENDS))  # line ends before a call are no text
+            if shown > self._given:
+                yield Text(self._text[self._given : shown])
+                self._given = shown
             if plain == len(self._text):
                 self._tried = plain
                 return
@@ -204,7 +209,7 @@ class CallReader:
     @property
     def num_given(self) -> int:
         """The bytes of the text that has been passed on, before any call."""
-        return len(self._text[: self._given].encode())
+        return len(self._text[: self._given].encode()) if self._given > self._start else 0
 
     def finish(self) -> Iterator[Part]:
         """The text that was held back, if the answer is complete; called after the last byte."""
@@ -212,7 +217,7 @@ class CallReader:
             answer = self._constraint.parse(self._text)
         except ValueError:  # it was cut
             return
-        if rest := answer.text[self._given :]:
+        if rest := answer.text[self._given - self._start :]:
             yield Text(rest)
             self._given += 0 if answer.calls else len(rest)
         for call in answer.calls[self._num_calls :]:

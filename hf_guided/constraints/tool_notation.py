@@ -1,0 +1,238 @@
+"""Notations of tool calls that are described by the texts around a call's name and arguments.
+
+``ToolFormat`` is what users write; ``FAMILIES`` has the notations that chat templates write, and one for models whose
+template knows no tools.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from ..errors import InvalidConstraint, reading, shown
+from .base import expect_utf8, set_fields
+
+Tag = dict[str, Any]
+JSON = "json"
+"""The name of the notation for models whose template knows no tools."""
+
+_PLACES = re.compile(r"(\{name\}|\{arguments\}|\{number\})")
+_KEY = re.compile(r'[^"\\{}\x00-\x1f]+')
+_INDENTED = re.compile(r"\n +[^\n]*\{arguments\}")
+_BETWEEN = "\n"  # two calls that other text may separate
+_MAX_SPACE = 40  # characters in a row, in arguments that are indented with their call
+_FIRST_MARK = re.compile(r"<[^<>\s]+>")
+
+
+@dataclass(frozen=True)
+class ToolFormat:
+    """How a model writes tool calls, for ``ToolCalls.format``.
+
+    A call is the texts ``begin``, ``name``, ``arguments`` and ``end``, one after another. The white space before an
+    answer's first call may be left out.
+
+    Args:
+        begin: before each call.
+        name: a text with ``{name}`` in place of the tool's name; or a key: with keys for name and arguments, a call is
+            a JSON object, as ``{"name": "get_weather", "arguments": {"city": "Rome"}}`` with the defaults.
+        arguments: a text with ``{arguments}`` in place of the arguments, which are JSON; or a key.
+        end: after each call.
+        first: before the first of an answer's calls. With ``first`` or ``between``, calls follow each other without
+            other text.
+        between: between two calls.
+        last: after the last call.
+        text: a text with ``{text}`` in place of the text, if an answer without calls has marks of its own.
+
+    ``{number}`` in ``begin`` or ``name`` stands for one to three digits.
+
+    Raises:
+        InvalidConstraint: a value that is no text; a place that is missing, or there twice; nothing that tells a call
+            from text.
+    """
+
+    begin: str = ""
+    name: str = "name"
+    arguments: str = "arguments"
+    end: str = ""
+    first: str = ""
+    between: str = ""
+    last: str = ""
+    text: str = "{text}"
+
+    @reading("ToolFormat", InvalidConstraint)
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if not isinstance(value, str):
+                raise InvalidConstraint(f"ToolFormat.{part.name}: expected a str, got {shown(value)}")
+            expect_utf8(value, f"ToolFormat.{part.name}")
+        if _KEY.fullmatch(self.name) and _KEY.fullmatch(self.arguments):
+            set_fields(self, name=f'{{"{self.name}": "{{name}}"', arguments=f', "{self.arguments}": {{arguments}}}}')
+        call = self.begin + self.name + self.arguments + self.end
+        for name, value, whole in (
+            ("name", self.name, call),
+            ("arguments", self.arguments, call),
+            ("text", self.text, self.text),
+        ):
+            if f"{{{name}}}" not in value or whole.count(f"{{{name}}}") != 1:
+                keys = "" if name == "text" else "; or a key of a JSON object, as the other one of name and arguments"
+                raise InvalidConstraint(
+                    f"ToolFormat.{name}: expected a text that holds {{{name}}} once{keys}, got {shown(value)}"
+                )
+        if not (self.first + self._head + self.text.partition("{text}")[0]).strip():
+            raise InvalidConstraint(
+                "ToolFormat.begin: expected a text before the name of the tool, by which a call differs from other "
+                f"text, got {shown(self.begin)}"
+            )
+
+    def tag(self, names: Sequence[str], *, required: bool, parallel: bool) -> Tag:
+        """Text and calls as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
+
+        Args:
+            names: of the tools that may be called.
+            required: whether the answer is a call at once.
+            parallel: whether there may be more than one call.
+        """
+        if self.text != "{text}":
+            calls = self._section(names, parallel=parallel) if names else None
+            return _one_of([calls] if calls and required else [*self._texts(calls), *([calls] if calls else [])])
+        start = self.first or self._head
+        begin = start.lstrip()
+        trigger, space = _trigger(begin), start[: len(start) - len(begin)]
+        if not names:
+            return {"type": "any_text", "excludes": [trigger]}
+        spaces = [space, ""] if space else [""]
+        if self.first or self.between:
+            section = self._section(names, parallel=parallel)
+            tags = [{**section, "begin": lead + begin} for lead in spaces]
+        else:
+            tags = [self._call(name, len(space) - len(lead)) for name in names for lead in spaces]
+        return {
+            "type": "triggered_tags",
+            "triggers": [lead + trigger for lead in spaces],
+            "tags": tags,
+            "at_least_one": required,
+            "stop_after_first": not parallel or bool(self.first or self.between),
+            "excludes": [],
+        }
+
+    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Calls as text: the name and the arguments of each, these as JSON."""
+        texts = []
+        for number, (name, arguments) in enumerate(calls):
+            places = {"{name}": name, "{arguments}": arguments, "{number}": str(number)}
+            pieces = _PLACES.split(self.begin + self.name + self.arguments + self.end)
+            texts.append("".join(places.get(piece, piece) for piece in pieces))
+        return f"{self.first}{(self.between or _BETWEEN).join(texts)}{self.last}"
+
+    def _section(self, names: Sequence[str], *, parallel: bool) -> Tag:
+        """All calls of an answer, one after another."""
+        shared = 0 if self.first else len(self._head)  # what the calls begin with alike, which is read before each
+        calls = {
+            "type": "tags_with_separator",
+            "tags": [self._call(name, shared) for name in names],
+            "separator": self.between + self._head[:shared],
+            "at_least_one": True,
+            "stop_after_first": not parallel,
+        }
+        return {"type": "tag", "begin": self.first or self._head, "content": calls, "end": self.last}
+
+    def _texts(self, calls: Tag | None) -> list[Tag]:
+        """An answer's text between its marks, of which the last one may be left out, and what may follow it."""
+        begin, _, end = self.text.partition("{text}")
+        ends = [_trigger((self.first or self.between or self._head).strip()), end]
+        free = {"type": "any_text", "excludes": list(filter(None, ends))}
+        texts = [_sequence([_text(begin), free])]
+        if end:
+            texts.insert(0, _tag(begin, free, end))
+        if calls is not None and self.between and not self.first:
+            texts.insert(0, _sequence([_tag(begin, free, self.between), calls]))
+        return texts
+
+    def _call(self, name: str, skipped: int) -> Tag:
+        """One call, without the first characters of it."""
+        elements: list[Tag] = [_text("")]
+        for place in _PLACES.split(self.begin + self.name + self.arguments + self.end):
+            if place == "{number}":
+                elements += [{"type": "regex", "pattern": "[0-9]{1,3}"}, _text("")]
+            elif place == "{arguments}":
+                elements += [self._arguments(name), _text("")]
+            else:
+                elements[-1]["value"] += name if place == "{name}" else place
+        first, *content, last = elements
+        return _tag(first["value"][skipped:], content[0] if len(content) == 1 else _sequence(content), last["value"])
+
+    def _arguments(self, name: str) -> Tag:
+        return {
+            "type": "json_schema",
+            "json_schema": {"title": name},
+            "style": "json",
+            "excludes": [],
+            "max_whitespace_cnt": _MAX_SPACE if _INDENTED.search(self.name + self.arguments) else None,
+        }
+
+    @cached_property
+    def _head(self) -> str:
+        """What all calls begin with, before the name or a number."""
+        return _PLACES.split(self.begin + self.name)[0]
+
+
+def _trigger(begin: str) -> str:
+    """The part of a call's beginning that no other text holds: its first mark, if it begins with one."""
+    mark = _FIRST_MARK.match(begin)
+    return mark.group() if mark else begin
+
+
+def _tag(begin: str, content: Tag, end: str) -> Tag:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def _text(value: str) -> Tag:
+    return {"type": "const_string", "value": value}
+
+
+def _sequence(elements: list[Tag]) -> Tag:
+    return {"type": "sequence", "elements": elements}
+
+
+def _one_of(elements: list[Tag]) -> Tag:
+    return elements[0] if len(elements) == 1 else {"type": "or", "elements": elements}
+
+
+FAMILIES: dict[str, ToolFormat] = {
+    JSON: ToolFormat("<tool_call>\n", end="\n</tool_call>"),
+    "apertus": ToolFormat(
+        name='{"{name}": ',
+        arguments="{arguments}}",
+        first="<|tools_prefix|>[",
+        between=", ",
+        last="]<|tools_suffix|>",
+    ),
+    "apriel": ToolFormat(first="<tool_calls>[", between=", ", last="]</tool_calls>"),
+    "command_r": ToolFormat(
+        begin="    {\n",
+        name='        "tool_name": "{name}",\n',
+        arguments='        "parameters": {arguments}\n',
+        end="    }",
+        first="\nAction:\n```json\n[\n",
+        between=",\n",
+        last="\n]```",
+    ),
+    "command_r7b": ToolFormat(
+        begin="    ",
+        name='{"tool_call_id": "{number}", "tool_name": "{name}", ',
+        arguments='"parameters": {arguments}}',
+        first="<|START_ACTION|>[\n",
+        between=",\n",
+        last="\n]<|END_ACTION|>",
+        text="<|START_RESPONSE|>{text}<|END_RESPONSE|>",
+    ),
+    "firefunction": ToolFormat(first=" functools[", between=", ", last="]"),
+    "functionary_v3_1": ToolFormat("<function=", "{name}>", "{arguments}", "</function>"),
+    "functionary_v3_2": ToolFormat(name="{name}\n", arguments="{arguments}", between=">>>", text="all\n{text}"),
+    "granite": ToolFormat(first="<|tool_call|>[", between=", ", last="]"),
+    "nemotron": ToolFormat(first="<TOOLCALL>[", between=", ", last="]</TOOLCALL>"),
+}
