@@ -25,21 +25,31 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import compiling, interpreter_ends
+from ..constraints.base import replaced
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Choice, Constraint, JsonSchema
-from ..errors import BackendError, CompileLimitExceeded, HFGuidedError, Loss, UnsupportedConstraint, cause, shown
+from ..errors import (
+    BackendError,
+    CompileLimitExceeded,
+    HFGuidedError,
+    InvalidConstraint,
+    Loss,
+    UnsupportedConstraint,
+    cause,
+    shown,
+)
 from ..options import WAIT_S, CompilerOptions
-from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
+from ..schema.audit import Audit, AuditRow, audit, may_be_misspelt, misspelt_names
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget
 from .cache import REPLAYED, Outcomes
@@ -52,6 +62,7 @@ _FEW_FRAMES = 50  # few among the thousand that Python allows
 _MAX_SENTENCES = 10  # maximum number of sentences in a warning
 _MOST_THREADS = 32  # maximum number of threads of a compiler, with those that take long
 _PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
+_DOES_NOT_COMPILE = (InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded)
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
 
@@ -169,7 +180,22 @@ class Compiler:
         except CompileLimitExceeded as error:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
         losses = compiled.losses
-        return audit(constraint, compiled.backend, reason(backend, losses), losses, compiled.spelling)
+        found = audit(constraint, compiled.backend, reason(backend, losses), losses, compiled.spelling)
+        return replace(found, rows=(*found.rows, *self._read_as_calls(constraint, backend)))
+
+    def _read_as_calls(self, constraint: Constraint, backend: str) -> Iterator[AuditRow]:
+        """A row for each way to begin a call in which an answer may begin too."""
+        if not isinstance(constraint, ToolCalls) or not constraint.ambiguous_starts:
+            return
+        assert constraint.answer is not None
+        matcher = self.submit(constraint.answer, backend).result().matcher()
+        for start in constraint.ambiguous_starts:
+            token_ids = self._vocabulary.encode_bytes(start.encode())
+            if matcher.validate_tokens(token_ids) == len(token_ids):
+                detail = (
+                    f"an answer may begin with {shown(start)}, as a call does; a text that is both is read as a call"
+                )
+                yield AuditRow("", "answer", "ambiguous", detail)
 
     def close(self, timeout_s: float) -> bool:
         """Wait until the threads have finished their queues, and end them; more work would start others.
@@ -284,9 +310,49 @@ class Compiler:
 
     def _compile(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         _warn_of_misspelt_names(constraint)
+        try:
+            return self._compile_exactly(constraint, backend)
+        except _DOES_NOT_COMPILE as error:
+            wider, names = self._with_any_object(constraint, backend, error)
+            if wider is None:
+                raise
+            try:
+                compiled = self._compile_exactly(wider, backend)
+            except _DOES_NOT_COMPILE:
+                raise error from None
+            lost = f'any object is allowed for {", ".join(names)}, which says "strict": false and cannot be enforced'
+            warnings.warn(f"{lost}: {error}", stacklevel=2)
+            return replace(compiled, losses=(*compiled.losses, Loss("", "strict", lost)))
+
+    def _with_any_object(
+        self, constraint: Constraint, backend: str, error: Exception
+    ) -> tuple[Constraint | None, list[str]]:
+        """The constraint with any object in place of the lenient schemas that do not compile, and what they belong to.
+
+        None where no schema is lenient. After a compile that was too large, any of them may be the reason.
+        """
+
+        def fails(part: Constraint) -> bool:
+            try:
+                self._compile_exactly(part, backend)
+            except _DOES_NOT_COMPILE:
+                return True
+            return False
+
+        too_large = isinstance(error, CompileLimitExceeded)
+        if isinstance(constraint, JsonSchema) and constraint.lenient:
+            return constraint.any_object(), ["the answer"]
+        if not isinstance(constraint, ToolCalls):
+            return None, []
+        names = [name for name in constraint.lenient if too_large or fails(constraint.only(name))]
+        wider, answer = constraint.with_any_object(names), constraint.answer
+        if isinstance(answer, JsonSchema) and answer.lenient and (too_large or fails(answer)):
+            wider, names = replaced(wider, answer=answer.any_object()), [*names, "the answer"]
+        return (wider if names else None), names
+
+    def _compile_exactly(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
-
         if isinstance(constraint, Choice) and len(self._vocabulary.writable_bytes) < 256:
             for option in constraint.options:  # an engine would leave out those that no tokens write
                 self._vocabulary.encode_bytes(option.encode())
@@ -327,6 +393,8 @@ def _warn_of_misspelt_names(constraint: Constraint) -> None:
         schemas = [constraint.schema]
     elif isinstance(constraint, ToolCalls):
         schemas = list(constraint.parameters.values())
+        if isinstance(constraint.answer, JsonSchema):
+            schemas.append(constraint.answer.schema)
     if misspelt := [sentence for schema in schemas for sentence in misspelt_names(schema)]:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]

@@ -141,7 +141,7 @@ class TextReader:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.num_given = 0  # bytes
+        self.num_before, self.num_given = 0, 0  # bytes: of a header before the text, and of the text
 
     def decoded(self, data: bytes) -> str:
         """The characters that are complete."""
@@ -174,7 +174,8 @@ class CallReader:
         self._unique = uuid.uuid4().hex  # ids of calls differ between answers
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
-        self._given = 0  # characters of plain text that have been passed on, before any call
+        self._start = 0  # of plain text, in characters: after the header of an answer
+        self._given = 0  # the end of the plain text that has been passed on, before any call
         self._tried = 0  # characters in which all calls have been found
         self._num_calls = 0
         self._open: _JsonEnd | None = None  # of the last call, while its arguments come
@@ -190,20 +191,27 @@ class CallReader:
                 return
             self._open, self._tried = None, len(self._text) - (len(new) - taken)
         if not self._num_calls:
-            plain = self._constraint.plain(self._text)
-            if plain > self._given:
-                yield Text(self._text[self._given : plain])
+            self._start, plain = self._constraint.plain(self._text)
+            if plain > max(self._given, self._start):
+                yield Text(self._text[max(self._given, self._start) : plain])
                 self._given = plain
             if plain == len(self._text):
                 self._tried = plain
+                return
+            if not self._constraint.is_call(self._text):
                 return
         if self._may_hold_a_call():
             self._tried = len(self._text)
             yield from self._new_calls()
 
     @property
+    def num_before(self) -> int:
+        """The bytes of the header before the text."""
+        return len(self._text[: self._start].encode())
+
+    @property
     def num_given(self) -> int:
-        """The bytes of the text that has been passed on, before any call."""
+        """The bytes up to the end of the text that has been passed on, before any call."""
         return len(self._text[: self._given].encode())
 
     def finish(self) -> Iterator[Part]:
@@ -211,12 +219,25 @@ class CallReader:
         try:
             answer = self._constraint.parse(self._text)
         except ValueError:  # it was cut
+            if (
+                not self._num_calls
+                and self._constraint.ambiguous_starts
+                and self._constraint.is_call(self._text) is None
+            ):
+                yield from self._undecided()
             return
-        if rest := answer.text[self._given :]:
+        if rest := answer.text[max(0, self._given - self._start) :]:
             yield Text(rest)
-            self._given += 0 if answer.calls else len(rest)
+            self._given = self._given if answer.calls else max(self._given, self._start) + len(rest)
         for call in answer.calls[self._num_calls :]:
             yield from self._whole(call.name, json.dumps(call.arguments))
+
+    def _undecided(self) -> Iterator[Part]:
+        """A beginning that may be that of a call, and of an answer: a call, where it has come to the arguments."""
+        yield from self._new_calls()
+        if not self._num_calls:
+            yield Text(self._text)
+            self._given = len(self._text)
 
     def _may_hold_a_call(self) -> bool:
         """Whether reading all of the text again may find a new call: that takes time in a long text."""
