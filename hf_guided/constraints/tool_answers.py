@@ -6,6 +6,7 @@ end. No free text stands before or after the calls then.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +42,10 @@ def format_of_answer(answer: Constraint, excludes: Sequence[str] = ()) -> Tag:
     if isinstance(answer, JsonObject):
         answer = answer.as_schema()
     if isinstance(answer, JsonSchema):
+        if answer.python_type is not None and answer.spelling == "any":
+            raise InvalidConstraint(
+                'ToolCalls.answer: a Python type with spelling="any" cannot stand beside tool calls; leave spelling out'
+            )
         options = {"options": answer.options} if answer.options else {}
         return {"type": "json_schema", "json_schema": answer.schema, "excludes": [*excludes], **options}
     if isinstance(answer, Regex):
@@ -119,6 +124,17 @@ def beginnings(part: Tag) -> Iterator[str]:
         inner = part["elements"][:1] if kind == "sequence" else part["elements"] if kind == "or" else part["tags"]
         for each in inner:
             yield from beginnings(each)
+
+
+def may_begin(answer: Constraint | None, start: str) -> bool:
+    """Whether JSON of a constraint may begin with a text; False only where that is certain."""
+    if not start.lstrip().startswith("{"):
+        return False
+    schema = closed(answer.schema) if isinstance(answer, JsonSchema) and answer.extra == "forbid" else None
+    if not isinstance(schema, dict) or schema.get("additionalProperties") is not False:
+        return True
+    names = schema.get("properties", {}).keys()
+    return "patternProperties" in schema or all(name in names for name in re.findall(r'"([^"]*)": ', start))
 
 
 _PUT_TOGETHER = frozenset("$ref $dynamicRef allOf anyOf oneOf not if dependentSchemas dependencies".split())

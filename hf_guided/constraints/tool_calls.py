@@ -14,11 +14,11 @@ from . import json_text
 from .base import Constraint, replaced, set_fields
 from .chat_families import answer_header, begun, call_id
 from .coerce import coerce
-from .tool_answers import Place, beginnings, calls_alone, closed, with_answer
+from .tool_answers import Place, beginnings, calls_alone, closed, may_begin, with_answer
 from .tool_choice import read_choice, read_tool
 from .tool_formats import AUTO, Tag, call_tag, ends_turns, format_of, objects_in, with_schemas
 from .tool_parser import BegunCall, ReadCall, Reading
-from .tool_xml import settled
+from .tool_xml import STYLES, settled
 from .values import JsonObject, JsonSchema, StructuralTag
 
 _ANY_ARGUMENTS = {"type": "object"}
@@ -261,7 +261,7 @@ class ToolCalls(Constraint):
         if before := self._answer[1].before:
             return not any(start.startswith(before) or before.startswith(start) for start in self._starts)
         is_json = isinstance(self.answer, (JsonSchema, JsonObject))
-        return is_json and not any(start.lstrip().startswith("{") for start in self._starts)
+        return is_json and not any(may_begin(self.answer, start) for start in self._starts)
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
@@ -295,8 +295,14 @@ class ToolCalls(Constraint):
 
     def _fields_of(self, name: str) -> dict[str, Any]:
         """The fields of a tool's arguments in a structural tag."""
-        options = {"options": {"extra": "allow"}} if name in self.lenient else {}
-        return {"json_schema": self.parameters[name], **options}
+        is_open = name in self.lenient and not self._repeats_names
+        return {"json_schema": self.parameters[name], **({"options": {"extra": "allow"}} if is_open else {})}
+
+    @cached_property
+    def _repeats_names(self) -> bool:
+        """Whether the mark after an argument repeats its name: then only declared names can be written."""
+        styles = {part.get("style") for part in objects_in(self._tag)}
+        return any("{name}" in style.closing for name, style in STYLES.items() if name in styles)
 
     def parse(self, text: str) -> ToolAnswer:
         """The calls with their arguments, and the text around them; or the answer in its format, with its value.

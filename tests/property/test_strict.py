@@ -68,6 +68,14 @@ def test_arguments(family: str) -> None:
                     assert constraint.parse(call_text(family, value)).calls[0].arguments == value
 
 
+def test_a_notation_that_writes_only_declared_names() -> None:
+    """The closing marks of minimax_m3 repeat names; the schema of a lenient tool is enforced all the same."""
+    flat = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    constraint = hg.ToolCalls([tool("f", flat, False)], "minimax_m3", "required")
+    texts = [call_text("minimax_m3", value) for value in ({"n": 1}, {"n": 1, "x": 5}, {"n": "x"}, {})]
+    assert [accepted(constraint, text) for text in texts] == [True, False, False, False]
+
+
 def test_answers() -> None:
     for strict in (None, True, False):
         constraint = response_format(SCHEMA, strict)

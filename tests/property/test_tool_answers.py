@@ -154,6 +154,11 @@ def test_a_text_that_arrives_in_pieces(family: str) -> None:
             assert size > 1 or early < len(data) // 2 or family == "kimi_k3" or calls, "long before its end"
 
 
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=5)
+    age: int = pydantic.Field(ge=0, le=9)
+
+
 # A call of Llama has no mark of its own: an answer may be the same text.
 LIKE_A_CALL: dict[str, Any] = {
     "type": "object",
@@ -206,6 +211,32 @@ def test_a_text_that_is_cut(family: str, answer: Any, text: str, content: str, a
     assert (found.text, [call.arguments for call in found.calls]) == (content, arguments)
 
 
+@pytest.mark.parametrize(
+    ("answer", "at_once"),
+    [
+        (ANSWER, True),
+        (hg.JsonSchema(Person), True),
+        ({"type": "object", "properties": {"name": {"type": "string"}}}, True),
+        (hg.JsonSchema(ANSWER | {"additionalProperties": {"type": "object"}}), False),
+        (hg.JsonSchema({"type": "object", "properties": {"name": {}}}, extra="allow"), False),
+        ({"allOf": [{"type": "object", "properties": {"name": {}}}, {"properties": {"parameters": {}}}]}, False),
+        (LIKE_A_CALL, False),
+        (hg.JsonObject(), False),
+        (True, False),
+    ],
+    ids=range(9),
+)
+def test_a_call_of_llama_arrives_in_pieces_where_no_answer_is_like_it(answer: Any, at_once: bool) -> None:
+    answer = hg.JsonSchema(answer) if isinstance(answer, (dict, bool)) else answer
+    constraint = hg.ToolCalls(TOOLS, "llama", answer=answer)
+    start = '{"name": "look up", "parameters": '
+    reader, content = CallReader(constraint), Content()
+    content.add(reader.feed(start.encode() + b'{"q'))
+    assert [call.arguments for call in content.calls] == (['{"q'] if at_once else [])
+    begins = compiler().compile(answer).matcher().validate_tokens(list(start.encode())) == len(start)
+    assert not (begins and at_once)
+
+
 def test_the_audit_warns_of_texts_that_are_both() -> None:
     def outcomes(family: str, answer: Any) -> list[str]:
         audit = compiler().audit(hg.ToolCalls(TOOLS, family, answer=answer))
@@ -216,11 +247,6 @@ def test_the_audit_warns_of_texts_that_are_both() -> None:
     assert outcomes("llama", ANSWER) == ["enforced"]
     assert outcomes("qwen_3", LIKE_A_CALL) == ["enforced"]
     assert outcomes("qwen_3", re.compile(r"(.|\n){0,100}")) == ["enforced", "ambiguous", "ambiguous"]
-
-
-class Person(pydantic.BaseModel):
-    name: str = pydantic.Field(max_length=5)
-    age: int = pydantic.Field(ge=0, le=9)
 
 
 NESTED = {"type": "object", "properties": {"a": {"type": "array", "items": {}}}, "required": ["a"]}
@@ -268,6 +294,9 @@ def test_answers_that_cannot_stand_beside_calls() -> None:
     lark = hg.ToolCalls(TOOLS, "qwen_3", answer=hg.Grammar('start: "a"'))
     with pytest.raises(hg.InvalidConstraint, match="a GBNF grammar whose first rule is root"):
         compiler().compile(lark)
+    loose = hg.ToolCalls(TOOLS, "qwen_3", answer=hg.JsonSchema(Person, spelling="any"))
+    with pytest.raises(hg.InvalidConstraint, match="leave spelling out"):
+        compiler().compile(loose)
     with pytest.raises(hg.InvalidConstraint, match="got '5'"):
         hg.ToolCalls(TOOLS, answer=5)
 
