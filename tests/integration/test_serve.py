@@ -279,12 +279,17 @@ def test_other_refusals(api):
     assert refused(tools=[{"type": "function", "function": {}}]) == ("tools.0.function.name", "missing_field")
     two = {"guided_regex": "a"}
     assert refused(tools=TOOLS, response_format=SCHEMA_FORMAT, extra_body=two)[1] == "invalid_constraint"
-    with pytest.raises(openai.BadRequestError) as caught:
-        api.responses.create(
-            model="demo", input="x", text={"format": {"type": "json_schema", "name": "x", "schema": NO}}
-        )
-    assert isinstance(caught.value.body, dict)
-    assert (caught.value.param, caught.value.body["pointers"]) == ("text.format", ["/properties/a~1b/items/type"])
+    flat: list[Any] = [{"type": "function", **WEATHER}]
+    for tools in ([], flat):
+        with pytest.raises(openai.BadRequestError) as caught:
+            api.responses.create(
+                model="demo",
+                input="x",
+                tools=tools,
+                text={"format": {"type": "json_schema", "name": "x", "schema": NO}},
+            )
+        assert isinstance(caught.value.body, dict)
+        assert (caught.value.param, caught.value.body["pointers"]) == ("text.format", ["/properties/a~1b/items/type"])
 
 
 @pytest.mark.parametrize("stream", [False, True])
