@@ -67,7 +67,7 @@ REASONS = {
     "grammars": Reason(1550, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5800, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(
-        6550, "tool notations, answers in a format beside them, chat families, and Pydantic's types, which are exact"
+        6600, "tool notations, answers in a format beside them, chat families, and Pydantic's types, which are exact"
     ),
     "regex": Reason(1950, "dialects, assertions and Unicode classes are passes of their own"),
 }

@@ -28,6 +28,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -62,6 +63,7 @@ _FEW_FRAMES = 50  # few among the thousand that Python allows
 _MAX_SENTENCES = 10  # maximum number of sentences in a warning
 _MOST_THREADS = 32  # maximum number of threads of a compiler, with those that take long
 _PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
+_MOST_TOO_LARGE = 2  # schemas of one constraint that are tried alone, each for seconds
 _DOES_NOT_COMPILE = (InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded)
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
@@ -313,42 +315,51 @@ class Compiler:
         try:
             return self._compile_exactly(constraint, backend)
         except _DOES_NOT_COMPILE as error:
-            wider, names = self._with_any_object(constraint, backend, error)
-            if wider is None:
-                raise
-            try:
-                compiled = self._compile_exactly(wider, backend)
-            except _DOES_NOT_COMPILE:
-                raise error from None
-            lost = f'any object is allowed for {", ".join(names)}, which says "strict": false and cannot be enforced'
-            warnings.warn(f"{lost}: {error}", stacklevel=2)
-            return replace(compiled, losses=(*compiled.losses, Loss("", "strict", lost)))
+            for wider, names in self._with_any_object(constraint, backend, error):
+                with suppress(*_DOES_NOT_COMPILE):
+                    compiled = self._compile_exactly(wider, backend)
+                    what = ", ".join([name or "the answer" for name in names])
+                    lost = f'any object is allowed for {what}, which says "strict": false and cannot be enforced'
+                    warnings.warn(f"{lost}: {error}", stacklevel=2)
+                    return replace(compiled, losses=(*compiled.losses, Loss("", "strict", lost)))
+            raise
 
     def _with_any_object(
         self, constraint: Constraint, backend: str, error: Exception
-    ) -> tuple[Constraint | None, list[str]]:
-        """The constraint with any object in place of the lenient schemas that do not compile, and what they belong to.
+    ) -> Iterator[tuple[Constraint, list[str | None]]]:
+        """The constraint with any object in place of lenient schemas that do not compile, and their tools' names.
 
-        None where no schema is lenient. After a compile that was too large, any of them may be the reason.
+        None stands for the answer.
+
+        First in place of those that do not compile alone, then of all, if together they are too large.
         """
+        if isinstance(constraint, JsonSchema) and constraint.lenient:
+            yield constraint.any_object(), [None]
+        if not isinstance(constraint, ToolCalls):
+            return
+        num_too_large = 0
 
         def fails(part: Constraint) -> bool:
+            nonlocal num_too_large
             try:
-                self._compile_exactly(part, backend)
-            except _DOES_NOT_COMPILE:
+                if num_too_large < _MOST_TOO_LARGE:
+                    self._compile_exactly(part, backend)
+            except _DOES_NOT_COMPILE as reason:
+                num_too_large += isinstance(reason, CompileLimitExceeded)
                 return True
-            return False
+            return num_too_large >= _MOST_TOO_LARGE
 
-        too_large = isinstance(error, CompileLimitExceeded)
-        if isinstance(constraint, JsonSchema) and constraint.lenient:
-            return constraint.any_object(), ["the answer"]
-        if not isinstance(constraint, ToolCalls):
-            return None, []
-        names = [name for name in constraint.lenient if too_large or fails(constraint.only(name))]
-        wider, answer = constraint.with_any_object(names), constraint.answer
-        if isinstance(answer, JsonSchema) and answer.lenient and (too_large or fails(answer)):
-            wider, names = replaced(wider, answer=answer.any_object()), [*names, "the answer"]
-        return (wider if names else None), names
+        answer = constraint.answer
+        lenient: dict[str | None, Constraint] = {name: constraint.only(name) for name in constraint.lenient}
+        if isinstance(answer, JsonSchema) and answer.lenient:
+            lenient[None] = answer
+        alone = [name for name, part in lenient.items() if fails(part)]
+        for names in (alone, [*lenient]) if isinstance(error, CompileLimitExceeded) else (alone,):
+            if names:
+                wider = constraint.with_any_object([name for name in names if name is not None])
+                if isinstance(answer, JsonSchema) and None in names:
+                    wider = replaced(wider, answer=answer.any_object())
+                yield wider, names
 
     def _compile_exactly(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         if isinstance(constraint, ToolCalls):

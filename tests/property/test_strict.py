@@ -157,6 +157,24 @@ def test_every_reason_not_to_compile(schema: Any) -> None:
         hg.Guide(demo(), len(demo())).compile(answer)
 
 
+def test_a_schema_that_is_too_large() -> None:
+    """The others are enforced all the same."""
+    large = {
+        "type": "object",
+        "properties": {"a": {"pattern": "^(a|b)*a(a|b){40}$", "type": "string"}},
+        "required": ["a"],
+    }
+    constraint = hg.ToolCalls([tool("f", large, False), tool("g", SCHEMA, False)], "llama", "required")
+    with pytest.raises(hg.CompileLimitExceeded):
+        compiler().compile(hg.ToolCalls([tool("f", large, None)], "llama"))
+    with pytest.warns(UserWarning, match="any object is allowed for f, which"):
+        compiler().compile(constraint)
+    assert accepted(constraint, call_text("llama", {"a": 1}))
+    for values, expected in ((RIGHT + MORE, True), (WRONG, False)):
+        for value in values:
+            assert accepted(constraint, call_text("llama", value).replace('"f"', '"g"')) == expected
+
+
 def test_tools_without_checks() -> None:
     constraint = hg.ToolCalls([tool("f", SCHEMA, False), tool("g", SCHEMA, None)], "llama", "required")
     unchecked = constraint.with_any_object(constraint.lenient)
