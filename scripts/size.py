@@ -60,11 +60,15 @@ REASONS = {
     "hf": Reason(4400, "the fast loop and its block rule know many kinds of models, caches and drafts"),
     "session": Reason(4350, "nearly half is contracts: of threads, streams, and who owns a row when"),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
-    "backends": Reason(4100, "adapters of five engines; schemas and tags become networks here"),
+    "backends": Reason(
+        4100, "adapters of five engines; schemas and tags become networks here; lenient schemas that do not compile"
+    ),
     "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1700, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
-    "constraints": Reason(6600, "tool notations, also described ones, chat families, and Pydantic's exact types"),
+    "constraints": Reason(
+        6600, "tool notations, answers in a format beside them, chat families, and Pydantic's types, which are exact"
+    ),
     "regex": Reason(2000, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
 }
 

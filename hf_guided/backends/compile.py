@@ -24,22 +24,25 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import compiling, interpreter_ends
+from ..constraints.base import replaced
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Choice, Constraint, JsonSchema
 from ..errors import (
     BackendError,
     CompileLimitExceeded,
     HFGuidedError,
+    InvalidConstraint,
     Line,
     Loss,
     UnsupportedConstraint,
@@ -50,7 +53,7 @@ from ..errors import (
     warnings_at,
 )
 from ..options import WAIT_S, CompilerOptions
-from ..schema.audit import Audit, audit, may_be_misspelt, misspelt_names
+from ..schema.audit import Audit, AuditRow, audit, may_be_misspelt, misspelt_names
 from .base import Backend, CompiledConstraint
 from .budget_search import with_budget
 from .cache import REPLAYED, Outcomes
@@ -64,6 +67,8 @@ _FEW_FRAMES = 50  # few among the thousand that Python allows
 _MAX_SENTENCES = 10  # maximum number of sentences in a warning
 _MOST_THREADS = 32  # maximum number of threads of a compiler, with those that take long
 _PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
+_MOST_TOO_LARGE = 2  # schemas of one constraint that are tried alone, each for seconds
+_DOES_NOT_COMPILE = (InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded)
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do
 
 
@@ -182,7 +187,22 @@ class Compiler:
         except CompileLimitExceeded as error:
             return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
         losses = compiled.losses
-        return audit(constraint, compiled.backend, reason(backend, losses), losses, compiled.spelling)
+        found = audit(constraint, compiled.backend, reason(backend, losses), losses, compiled.spelling)
+        return replace(found, rows=(*found.rows, *self._read_as_calls(constraint, backend)))
+
+    def _read_as_calls(self, constraint: Constraint, backend: str) -> Iterator[AuditRow]:
+        """A row for each way to begin a call in which an answer may begin too."""
+        if not isinstance(constraint, ToolCalls) or not constraint.ambiguous_starts:
+            return
+        assert constraint.answer is not None
+        matcher = self.submit(constraint.answer, backend).result().matcher()
+        for start in constraint.ambiguous_starts:
+            token_ids = self._vocabulary.encode_bytes(start.encode())
+            if matcher.validate_tokens(token_ids) == len(token_ids):
+                detail = (
+                    f"an answer may begin with {shown(start)}, as a call does; a text that is both is read as a call"
+                )
+                yield AuditRow("", "answer", "ambiguous", detail)
 
     def close(self, timeout_s: float) -> bool:
         """Wait until the threads have finished their queues, and end them; more work would start others.
@@ -296,9 +316,58 @@ class Compiler:
 
     def _compile(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         _warn_of_misspelt_names(constraint)
+        try:
+            return self._compile_exactly(constraint, backend)
+        except _DOES_NOT_COMPILE as error:
+            for wider, names in self._with_any_object(constraint, backend, error):
+                with suppress(*_DOES_NOT_COMPILE):
+                    compiled = self._compile_exactly(wider, backend)
+                    what = ", ".join([name or "the answer" for name in names])
+                    lost = f'any object is allowed for {what}, which says "strict": false and cannot be enforced'
+                    warn(f"{lost}: {error}")
+                    return replace(compiled, losses=(*compiled.losses, Loss("", "strict", lost)))
+            raise
+
+    def _with_any_object(
+        self, constraint: Constraint, backend: str, error: Exception
+    ) -> Iterator[tuple[Constraint, list[str | None]]]:
+        """The constraint with any object in place of lenient schemas that do not compile, and their tools' names.
+
+        None stands for the answer.
+
+        First in place of those that do not compile alone, then of all, if together they are too large.
+        """
+        if isinstance(constraint, JsonSchema) and constraint.lenient:
+            yield constraint.any_object(), [None]
+        if not isinstance(constraint, ToolCalls):
+            return
+        num_too_large = 0
+
+        def fails(part: Constraint) -> bool:
+            nonlocal num_too_large
+            try:
+                if num_too_large < _MOST_TOO_LARGE:
+                    self._compile_exactly(part, backend)
+            except _DOES_NOT_COMPILE as reason:
+                num_too_large += isinstance(reason, CompileLimitExceeded)
+                return True
+            return num_too_large >= _MOST_TOO_LARGE
+
+        answer = constraint.answer
+        lenient: dict[str | None, Constraint] = {name: constraint.only(name) for name in constraint.lenient}
+        if isinstance(answer, JsonSchema) and answer.lenient:
+            lenient[None] = answer
+        alone = [name for name, part in lenient.items() if fails(part)]
+        for names in (alone, [*lenient]) if isinstance(error, CompileLimitExceeded) else (alone,):
+            if names:
+                wider = constraint.with_any_object([name for name in names if name is not None])
+                if isinstance(answer, JsonSchema) and None in names:
+                    wider = replaced(wider, answer=answer.any_object())
+                yield wider, names
+
+    def _compile_exactly(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
-
         if isinstance(constraint, Choice) and len(self._vocabulary.writable_bytes) < 256:
             for option in constraint.options:  # an engine would leave out those that no tokens write
                 self._vocabulary.encode_bytes(option.encode())
@@ -339,6 +408,8 @@ def _warn_of_misspelt_names(constraint: Constraint) -> None:
         schemas = [constraint.schema]
     elif isinstance(constraint, ToolCalls):
         schemas = list(constraint.parameters.values())
+        if isinstance(constraint.answer, JsonSchema):
+            schemas.append(constraint.answer.schema)
     if misspelt := [sentence for schema in schemas for sentence in misspelt_names(schema)]:
         if len(misspelt) > _MAX_SENTENCES:
             misspelt[_MAX_SENTENCES:] = [f"{len(misspelt) - _MAX_SENTENCES} more"]

@@ -15,7 +15,6 @@ from typing import Any
 from ..automaton.emptiness import Emptiness
 from ..automaton.limits import WorkMeter, count
 from ..automaton.rtn import ComponentBuilder
-from ..constraints.json_style import JsonStyle
 from ..constraints.structural_tag_checks import inside_tag
 from ..constraints.tool_xml import STYLES
 from ..constraints.values import DEFAULT_ROOT, JsonSchema
@@ -133,9 +132,11 @@ class TagNetwork:
         at = f"{pointer}/json_schema"
         if self._is_older:
             at = re.sub(r"^/tags/(\d+)/content/json_schema$", r"/structures/\1/schema", at)
-        layout = JsonStyle(max_space=node_format.get("max_whitespace_cnt"))
-        constraint = JsonSchema(node_format["json_schema"])
-        name = f"{style} {layout} {excludes} {constraint.schema_json}"  # equal for schemas that are written alike
+        options = node_format.get("options") or {}
+        constraint = JsonSchema(node_format["json_schema"], **options)
+        layout = constraint.style._replace(max_space=node_format.get("max_whitespace_cnt"))
+        # Equal for schemas that are written alike.
+        name = f"{style} {layout} {options} {excludes} {constraint.schema_json}"
         if name not in self._schemas:
             marks = excludes if style == "json" else STYLES[style].marks  # no string of its JSON holds them
             if not have_escapes(marks):
@@ -145,8 +146,15 @@ class TagNetwork:
                 raise _unsupported(at, "excludes", reason)
             with _inside(at):
                 n = Normalizer.of(constraint)
-                spelled = layout._replace(spelling="canonical")
-                positions = Positions(n, spelled, closed=True, key_order="declared", schema=name, marks=marks)
+                positions = Positions(
+                    n,
+                    layout,
+                    closed=constraint.extra == "forbid",
+                    key_order=constraint.key_order,
+                    schema=name,
+                    marks=marks,
+                    max_depth=constraint.max_depth,
+                )
                 self.losses += _moved(n.losses, at)
                 elements = None if style == "json" else ElementPositions(positions, STYLES[style])
                 starts = (positions.whole,) if elements is None else tuple(elements.json_inside())

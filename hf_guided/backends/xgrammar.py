@@ -223,8 +223,9 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
             elif keyword == "pattern":
                 grammar = _language_grammar(parse_fullmatch(part[keyword]))
             else:
-                style = JsonStyle(max_space=part.get("max_whitespace_cnt"))
-                write, losses = _schema_grammar(JsonSchema(part[keyword]), style, tuple(part.get("excludes") or ()))
+                constraint = JsonSchema(part[keyword], **(part.get("options") or {}))
+                style = constraint.style._replace(max_space=part.get("max_whitespace_cnt"))
+                write, losses = _schema_grammar(constraint, style, tuple(part.get("excludes") or ()))
                 yield from (loss._replace(pointer=at + loss.pointer) for loss in losses)
                 grammar = write()
     except UnsupportedRegex as error:
@@ -243,6 +244,8 @@ def _not_exact(part: dict[str, Any], pointer: str) -> Iterator[Loss]:
     for keyword, reason in _LOST.items():
         if part.get(keyword) is not None and part[keyword] is not False and part[keyword] != "json":
             yield Loss(pointer, keyword, reason)
+    for option in (part.get("options") or {}).keys() - {"extra", "registry"}:
+        yield Loss(f"{pointer}/options", option, "xgrammar has the default of this option in tags; leave it out")
     marks = tuple(part.get("excludes") or ())
     if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
         reason = "a mark that is, or holds, a part of an escape or of another mark, or occurs outside of strings"

@@ -51,6 +51,12 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
     )
     add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument(
+        "--enforce",
+        choices=("all", "strict-only"),
+        default="all",
+        help='whether tools with "strict": false have to keep to their schemas, or take any object (%(default)s)',
+    )
+    serve.add_argument(
         "--strict-budget",
         action="store_true",
         help="refuse a request whose max_tokens may be too few for its format, instead of cutting the answer",

@@ -17,6 +17,7 @@ from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
 Extra = Literal["forbid", "allow"]
+_DEFAULTS = {"whitespace": "flexible", "extra": "forbid", "spelling": "canonical", "key_order": "declared"}
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -66,6 +67,7 @@ class JsonSchema(Constraint):
     # Differences between the schema and the type: rows of the audit. They follow from the type.
     type_notes: tuple[TypeNote, ...] = field(compare=False)
     described_json: str | None = field(compare=False)
+    lenient: bool  # whether any object will do where it does not compile ("strict": false)
 
     @reading("JsonSchema", InvalidConstraint)
     def __init__(
@@ -109,6 +111,7 @@ class JsonSchema(Constraint):
             python_type=python_type,
             type_notes=type_notes,
             described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
+            lenient=False,
         )
 
     @property
@@ -136,6 +139,17 @@ class JsonSchema(Constraint):
         """Whether an integer may be written 1.0, as JSON Schema allows: strict readers take that for a float."""
         return self.spelling == "any" and self.python_type is None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that decide which texts it has and are not the defaults, other than the schema; JSON values."""
+        names = ("whitespace", "extra", "max_depth", "indent", "spelling", "key_order")
+        values = {name: getattr(self, name) for name in names} | {"registry": self.registry or None}
+        return {name: value for name, value in values.items() if value != _DEFAULTS.get(name)}
+
+    def any_object(self) -> JsonObject:
+        """Any object, in the same layout and spelling."""
+        return JsonObject(self.whitespace, spelling=self.spelling)
+
     def styled(self, style: JsonStyle) -> JsonSchema:
         """The same values, with another layout or spelling."""
         return replaced(self, whitespace=style.whitespace, indent=style.indent, spelling=style.spelling)
@@ -144,7 +158,7 @@ class JsonSchema(Constraint):
         # Registry documents are compared unchanged: a pointer from elsewhere may lead anywhere into them.
         options = (
             *(self.extra, self.max_depth, self.registry_json, self.on_unsupported, self.point_zero),
-            self.key_order,
+            *(self.key_order, self.lenient),
         )
         return self.normal_form.digest, *self.style, *options
 

@@ -1,17 +1,17 @@
 """The formats of server requests, as constraints: OpenAI's response_format and text.format.
 
 Pure dict work. An error names the path inside the request. A schema is enforced whether or not ``strict`` is said:
-``"strict": false`` only opens the objects that say nothing about additional properties. (In a tool it allows any object
-as arguments.)
+``"strict": false`` opens the objects that say nothing about additional properties, and allows any object where the
+schema cannot be enforced. The same holds for the arguments of a tool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import InvalidConstraint, shown
+from .base import replaced
 from .suggestions import expect_keys
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 
@@ -53,7 +53,7 @@ def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
         raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {shown(name)}")
     if strict not in (None, True, False):
         raise InvalidConstraint(f"{path}.strict: expected true or false, got {shown(strict)}")
-    return made(partial(_schema, extra="allow" if strict is False else "forbid"), inner.get("schema"), f"{path}.schema")
+    return made(_lenient if strict is False else _schema, inner.get("schema"), f"{path}.schema")
 
 
 def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
@@ -63,10 +63,14 @@ def _json_object(fmt: Mapping[str, Any], path: str) -> Constraint:
     return JsonObject()
 
 
-def _schema(value: Any, extra: Literal["forbid", "allow"] = "forbid") -> Constraint:
+def _schema(value: Any) -> JsonSchema:
     if not isinstance(value, (Mapping, bool)):
         raise InvalidConstraint(f"expected a JSON Schema object, got {value!r}")
-    return JsonSchema(value, extra=extra)
+    return JsonSchema(value)
+
+
+def _lenient(value: Any) -> Constraint:
+    return replaced(_schema(value), extra="allow", lenient=True)
 
 
 def made(make: Callable[[Any], Constraint], value: Any, path: str) -> Constraint:

@@ -19,6 +19,8 @@ from .tool_xml import STYLES
 
 MAX_COUNT = 2**31 - 1  # of characters, tokens and repetitions: engines keep them in 32 bits
 MAX_FORMATS = 64  # inside each other
+# Arguments of JsonSchema, which a json_schema may have in its field "options": xgrammar has no such field.
+_SCHEMA_OPTIONS = ("whitespace", "extra", "max_depth", "registry", "indent", "spelling", "key_order")
 
 Check = Callable[[Any, str], None]
 
@@ -46,7 +48,7 @@ _MOST = _is(
 _TOKEN = _is("a token: its id, or its name", lambda value: _is_count(value) or (isinstance(value, str) and value))
 # What a format may leave out; all its other fields are required.
 OPTIONAL = frozenset(
-    "type excludes exclude_tokens max_chars max_tokens max_whitespace_cnt style any_order at_least_one "
+    "type excludes exclude_tokens max_chars max_tokens max_whitespace_cnt style options any_order at_least_one "
     "stop_after_first loop".split()
 )
 
@@ -66,13 +68,13 @@ class TagChecker:
 
     Args:
         pattern: makes the constraint that a regular expression alone would be.
-        schema: makes the constraint that a JSON Schema alone would be.
+        schema: makes the constraint that a JSON Schema alone would be, with its options.
 
     Attributes:
         fields: the checks of each format's fields.
     """
 
-    def __init__(self, pattern: Callable[[Any], Any], schema: Callable[[Any], Any]):
+    def __init__(self, pattern: Callable[[Any], Any], schema: Callable[..., Any]):
         self._pattern, self._schema = pattern, schema
         self._depth = 0
         tags, tokens, schemas = _list(self._tag, 1), _list(_TOKEN), self._json_schema
@@ -90,6 +92,7 @@ class TagChecker:
                 "style": self._style,
                 "any_order": _FLAG,
                 "max_whitespace_cnt": _COUNT_OR_NONE,
+                "options": self._options,
                 **excludes,
             },
             "qwen_xml_parameter": {"json_schema": schemas},
@@ -177,6 +180,15 @@ class TagChecker:
             raise _expected("a JSON Schema: an object, true or false", value, pointer)
         with inside_tag(pointer):
             self._schema(value)
+
+    def _options(self, value: Any, pointer: str) -> None:
+        if not isinstance(value, Mapping):
+            raise _expected("an object", value, pointer)
+        for name in value:
+            if name not in _SCHEMA_OPTIONS:
+                raise _expected(f"one of the options {', '.join(_SCHEMA_OPTIONS)}", name, pointer)
+        with inside_tag(pointer):
+            self._schema(True, **value)
 
     def _style(self, value: Any, pointer: str) -> None:
         known = ("json", *STYLES)

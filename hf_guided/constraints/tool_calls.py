@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,13 +12,17 @@ from typing import Any, ClassVar
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .base import Constraint, replaced, set_fields
-from .chat_families import begun, call_id
+from .chat_families import answer_header, begun, call_id
+from .coerce import coerce
+from .tool_answers import Place, beginnings, calls_alone, closed, may_begin, with_answer
 from .tool_choice import read_choice, read_tool
-from .tool_formats import AUTO, call_tag, ends_turns, format_of, objects_in, with_schemas
+from .tool_formats import AUTO, Tag, call_tag, ends_turns, format_of, objects_in, with_schemas
 from .tool_notation import FAMILIES, JSON, ToolFormat
 from .tool_parser import BegunCall, ReadCall, Reading
-from .tool_xml import settled
-from .values import JsonSchema, StructuralTag
+from .tool_xml import STYLES, settled
+from .values import JsonObject, JsonSchema, StructuralTag
+
+_ANY_ARGUMENTS = {"type": "object"}
 
 
 @contextmanager
@@ -50,12 +54,14 @@ class ToolAnswer:
     """The answer of a model that may call tools.
 
     Args:
-        text: the rest of its answer.
-        calls: in order.
+        text: the rest of its answer; of an answer in the format of ``ToolCalls.answer`` all of it.
+        calls: in order; none in such an answer.
+        value: of such an answer, as the format reads it; None with calls.
     """
 
     text: str
     calls: tuple[ToolCall, ...]
+    value: Any = field(default=None, hash=False)
 
     @property
     def message(self) -> dict[str, Any]:
@@ -77,8 +83,9 @@ class ToolCalls(Constraint):
 
     Args:
         tools: OpenAI tool dicts (``{"type": "function", "function": {...}}``, or flat as in /v1/responses), or
-            documented Python functions, as `apply_chat_template(tools=...)` takes them. The arguments of a function
-            with ``"strict": False`` are any JSON object.
+            documented Python functions, as `apply_chat_template(tools=...)` takes them. In the arguments of a
+            function with ``"strict": False``, objects that say nothing about additional properties may have some; and
+            where its schema cannot be enforced they are any JSON object, with a warning.
         format: how the model writes its calls: "auto", by the tokenizer's chat template (by its version, for one of
             `mistral-common`); a family's name ("llama", "qwen_3", "deepseek_v3_1", "harmony", "mistral_v13" ...); an
             ``hg.ToolFormat``, which describes a notation; or "json", a notation for models whose template knows no
@@ -88,9 +95,13 @@ class ToolCalls(Constraint):
             (also as ``{"type": "function", "function": {"name": ...}}``). OpenAI's ``{"type": "allowed_tools", ...}``
             limits "auto" or "required" to some of the tools; the prompt still shows all of them.
         parallel: whether there may be more than one call.
+        answer: the format of an answer without calls, a constraint or a plain form of one; None is free text. With a
+            format there is no text beside calls: the model answers in this format, or it calls. Where a family's calls
+            have no mark of their own ("llama") and a text is both, it is a call; ``Guide.audit`` warns of that.
 
     Raises:
-        InvalidConstraint: a tool that cannot be described, no tools where one is needed, or an unknown choice.
+        InvalidConstraint: a tool that cannot be described, no tools where one is needed, an unknown choice, or an
+            answer that is no constraint.
     """
 
     kind: ClassVar[str] = "tool_calls"
@@ -100,6 +111,9 @@ class ToolCalls(Constraint):
     choice: str
     parallel: bool
     allowed: tuple[str, ...]  # the names of the tools that may be called
+    answer: Constraint | None
+    header: str  # before an answer, see ``answer_header``
+    unchecked: tuple[str, ...]  # the names of the tools whose arguments are any object
     stops: bool  # whether the model ends each call with a token that ends the output
     num_earlier: int = field(compare=False)  # calls in the chat so far; only ids of calls depend on it
 
@@ -110,6 +124,7 @@ class ToolCalls(Constraint):
         format: str | ToolFormat = AUTO,
         choice: str | Mapping[str, Any] = "auto",
         parallel: bool = True,
+        answer: Any = None,
     ) -> None:
         if not isinstance(tools, (list, tuple)):
             raise InvalidConstraint(f"ToolCalls: expected a list of tools, got {type(tools).__name__}")
@@ -122,6 +137,9 @@ class ToolCalls(Constraint):
         if len(set(names)) < len(names):
             raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
         mode, allowed = read_choice(choice, names)
+        answer = coerce(answer)
+        if isinstance(answer, ToolCalls):
+            raise InvalidConstraint("ToolCalls.answer: expected the format of an answer without calls, got ToolCalls")
         set_fields(
             self,
             tools_json=json_text.dumps(dicts, "tools"),
@@ -129,6 +147,9 @@ class ToolCalls(Constraint):
             choice=mode,
             parallel=bool(parallel),
             allowed=allowed,
+            answer=answer,
+            header="",
+            unchecked=(),
             stops=False,
             num_earlier=0,
         )
@@ -151,9 +172,10 @@ class ToolCalls(Constraint):
         """
         format = format_of(tokenizer) if self.format == AUTO else self.format
         stops = self.stops or ends_turns(format, tokenizer)
-        if (format, stops) == (self.format, self.stops):
+        header = "" if self.answer is None else answer_header(tokenizer, {})
+        if (format, stops, header) == (self.format, self.stops, self.header):
             return self
-        return replaced(self, format=format, stops=stops)
+        return replaced(self, format=format, stops=stops, header=header)
 
     def after(self, chat: Sequence[Mapping[str, Any]]) -> ToolCalls:
         """The same constraint for the next answer of a chat, whose calls have been numbered so far."""
@@ -174,12 +196,33 @@ class ToolCalls(Constraint):
         """The same constraint as a structural tag.
 
         Raises:
-            InvalidConstraint: an unknown format, or a tool the format cannot write.
+            InvalidConstraint: an unknown format, or a tool or an answer that the format cannot write.
         """
-        return StructuralTag(with_schemas(self._tag, self.parameters.__getitem__))
+        if not self._may_answer:
+            return StructuralTag(with_schemas(self._tag, self._fields_of))
+        roots = [with_schemas(self._tag, self._fields_of)["format"]] if self._may_call else []
+        roots.append(self._answer[0])
+        root = roots[0] if len(roots) == 1 else {"type": "or", "elements": roots}
+        return StructuralTag({"type": "structural_tag", "format": root})
+
+    def is_call(self, text: str) -> bool | None:
+        """Whether what begins with this text is calls, or may hold them; None while that is not certain."""
+        if not (self._may_answer and self._may_call):
+            return self._may_call or not self._may_answer
+        starts = self._starts
+        if any(map(text.startswith, starts)):
+            return True if self._differs else None
+        return None if any(start.startswith(text) for start in starts) else False
 
     def plain(self, text: str) -> tuple[int, int]:
-        """Where the text that an answer begins with starts, after its header, and ends, whatever follows."""
+        """Where text, whatever follows, begins and ends in the beginning of an answer."""
+        if self.answer is not None:
+            if self.is_call(text) is not False:
+                return 0, 0
+            place = self._answer[1]
+            start = len(place.before)
+            found = [at for end in place.ends if (at := text.find(end, start)) >= 0]
+            return start, min(found) if found else len(text) - max((begun(text, end) for end in place.ends), default=0)
         root = self._tag["format"]
         if root["type"] == "any_text":
             return 0, len(text)
@@ -193,30 +236,120 @@ class ToolCalls(Constraint):
         found = [at for mark in marks if (at := text.find(mark, start)) >= 0]
         return start, min(found) if found else len(text) - max(begun(text[start:], mark) for mark in marks)
 
+    @property
+    def _may_call(self) -> bool:
+        return self.choice != "none" and bool(self.allowed)
+
+    @property
+    def _may_answer(self) -> bool:
+        """Whether there may be an answer in its format."""
+        return self.answer is not None and (not self._may_call or self.choice == "auto")
+
     @cached_property
     def _tag(self) -> dict[str, Any]:
-        """The structural tag with the tools' names instead of their schemas."""
+        """The structural tag with the tools' names instead of their schemas, without the format of an answer."""
+        choice = self.choice
+        if self.answer is not None and choice == "auto":
+            choice = "required" if self._may_call else "none"
+        tag = self._tag_for(choice)
+        return tag if self.answer is None else {**tag, "format": calls_alone(tag["format"])}
+
+    def _tag_for(self, choice: str) -> Tag:
         if self.format == AUTO:
             raise InvalidConstraint(
                 "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
             )
-        return call_tag(self.format, list(self.parameters), self.choice, parallel=self.parallel, stops=self.stops)
+        return call_tag(self.format, list(self.parameters), choice, parallel=self.parallel, stops=self.stops)
+
+    @cached_property
+    def _answer(self) -> tuple[Tag, Place]:
+        """The format of an answer, and where it stands in the text."""
+        assert self.answer is not None
+        return with_answer(self._tag_for("none")["format"], self.answer, self.header)
+
+    @cached_property
+    def _starts(self) -> tuple[str, ...]:
+        """The literal texts with which calls begin."""
+        return tuple(beginnings(self._tag["format"]))
+
+    @cached_property
+    def _differs(self) -> bool:
+        """Whether no answer begins as a call does."""
+        if before := self._answer[1].before:
+            return not any(start.startswith(before) or before.startswith(start) for start in self._starts)
+        is_json = isinstance(self.answer, (JsonSchema, JsonObject))
+        return is_json and not any(may_begin(self.answer, start) for start in self._starts)
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, Any]]:
         """The schema of the arguments of each tool that may be called: an object whether or not it says so."""
         functions = (tool["function"] for tool in self.tools)
-        return {call["name"]: _arguments(call) for call in functions if call["name"] in self.allowed}
+        return {
+            call["name"]: _ANY_ARGUMENTS if call["name"] in self.unchecked else _arguments(call)
+            for call in functions
+            if call["name"] in self.allowed
+        }
+
+    @cached_property
+    def lenient(self) -> tuple[str, ...]:
+        """The names of the tools that say ``"strict": False`` and whose arguments are not any object already."""
+        functions = (tool["function"] for tool in self.tools)
+        loose = [call["name"] for call in functions if call.get("strict") is False]
+        return tuple(name for name in loose if name in self.allowed and name not in self.unchecked)
+
+    def with_any_object(self, names: Sequence[str]) -> ToolCalls:
+        """The same constraint, where the arguments of these tools are any object."""
+        return replaced(self, unchecked=(*self.unchecked, *names))
+
+    def only(self, name: str) -> ToolCalls:
+        """A call of one of the tools."""
+        return replaced(self, choice=name, allowed=(name,), answer=None)
+
+    @property
+    def ambiguous_starts(self) -> tuple[str, ...]:
+        """The texts with which calls begin, where a text that begins so may be an answer too."""
+        return self._starts if self._may_call and self._may_answer and not self._differs else ()
+
+    def _fields_of(self, name: str) -> dict[str, Any]:
+        """The fields of a tool's arguments in a structural tag."""
+        is_open = name in self.lenient and not self._repeats_names
+        return {"json_schema": self.parameters[name], **({"options": {"extra": "allow"}} if is_open else {})}
+
+    @cached_property
+    def _repeats_names(self) -> bool:
+        """Whether the mark after an argument repeats its name: then only declared names can be written."""
+        styles = {part.get("style") for part in objects_in(self._tag)}
+        return any("{name}" in style.closing for name, style in STYLES.items() if name in styles)
 
     def parse(self, text: str) -> ToolAnswer:
-        """The calls with their arguments, and the text around them.
+        """The calls with their arguments, and the text around them; or the answer in its format, with its value.
 
         Raises:
-            ValueError: not an answer in this format, or arguments that are not valid.
+            ValueError: neither, or arguments that are not valid.
         """
+        if not self._may_answer:
+            return self._called(text)
+        is_call = self.is_call(text)
+        if is_call is not False:
+            try:
+                return self._called(text, exactly=is_call is None)
+            except Exception:
+                if is_call:
+                    raise
+        assert self.answer is not None
+        inside = self._answer[1].answer_in(text)
+        try:
+            return ToolAnswer(inside, (), self.answer.parse(inside))
+        except Exception:
+            if is_call is None and self.lenient:
+                with suppress(ValueError):
+                    return self._called(text)
+            raise
+
+    def _called(self, text: str, *, exactly: bool = False) -> ToolAnswer:
         with _depth_as_value_error():
             answer = Reading(self._tag, text).whole()
-            return ToolAnswer(answer.text, self._settled(answer.calls, 0))
+            return ToolAnswer(answer.text, self._settled(answer.calls, 0, exactly=exactly))
 
     def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
         """The calls that are complete in the beginning of an answer, without the first ones, which are known.
@@ -239,18 +372,29 @@ class ToolCalls(Constraint):
         marks = [mark for end in ends for mark in ([end] if isinstance(end, str) else end)]
         return frozenset(mark or "}" for mark in marks)  # without a mark, a call ends with its arguments
 
-    def _settled(self, calls: Sequence[ReadCall], known: int) -> tuple[ToolCall, ...]:
+    def _settled(self, calls: Sequence[ReadCall], known: int, *, exactly: bool = False) -> tuple[ToolCall, ...]:
         answers = []
         for number, call in enumerate(calls[known:], known):
-            if call.name not in self._validators:
-                self._validators[call.name] = JsonSchema(self.parameters[call.name]).validator()
-            arguments = settled(call.arguments, self._validators[call.name])
+            try:
+                arguments = settled(call.arguments, self._validator(call.name, exactly=exactly))
+            except Exception:  # of a schema that cannot be enforced, a validator may raise anything
+                if exactly or call.name not in self.lenient:
+                    raise
+                arguments = settled(call.arguments, JsonSchema(True).validator())
             call_id = self.call_id(number, call.name, json.dumps(arguments))
             answers.append(ToolCall(call.name, arguments, call_id))
         return tuple(answers)
 
+    def _validator(self, name: str, *, exactly: bool) -> Any:
+        """The validator of a tool's arguments; ``exactly`` closes objects as the texts have them."""
+        key = name, exactly and name not in self.lenient
+        if key not in self._validators:
+            schema = self.parameters[name]
+            self._validators[key] = JsonSchema(closed(schema) if key[1] else schema).validator()
+        return self._validators[key]
+
     @cached_property
-    def _validators(self) -> dict[str, Any]:
+    def _validators(self) -> dict[tuple[str, bool], Any]:
         return {}
 
     def check(self) -> None:
@@ -258,13 +402,17 @@ class ToolCalls(Constraint):
         self.structural_tag()
 
     def _identity(self) -> Sequence[Any]:
+        answer = None if self.answer is None else self.answer.key
         format = list(astuple(self.format)) if isinstance(self.format, ToolFormat) else self.format
-        return self.tools_json, format, self.choice, self.parallel, self.allowed, self.stops
+        fields = (self.tools_json, format, self.choice, self.parallel, self.allowed, self.stops)
+        return *fields, answer, self.header, self.unchecked
 
     def __repr__(self) -> str:
         names = [tool["function"]["name"] for tool in self.tools]
         allowed = "" if len(self.allowed) == len(names) else f", allowed={list(self.allowed)}"
-        return f"ToolCalls({names}, format={self.format!r}, choice={self.choice!r}, parallel={self.parallel}{allowed})"
+        answer = "" if self.answer is None else f", answer={self.answer!r}"
+        options = f"format={self.format!r}, choice={self.choice!r}, parallel={self.parallel}"
+        return f"ToolCalls({names}, {options}{allowed}{answer})"
 
 
 def _is_headed_text(part: Mapping[str, Any]) -> bool:
@@ -274,9 +422,9 @@ def _is_headed_text(part: Mapping[str, Any]) -> bool:
 
 def _arguments(function: dict[str, Any]) -> dict[str, Any]:
     """A tool's parameters as the schema of an object, closed where there are none: such a tool takes none."""
-    if function.get("strict") is False:
-        return {"type": "object"}
     schema = {**(function.get("parameters") or {"properties": {}}), "type": "object"}
+    if function.get("strict") is False:
+        return schema
     if schema.get("properties") == {} and not schema.keys() & {"patternProperties", "$ref", "allOf", "anyOf", "oneOf"}:
         schema.setdefault("additionalProperties", False)
     return schema

@@ -136,12 +136,12 @@ def call_tag(
     return {"type": "structural_tag", "format": root}
 
 
-def with_schemas(tag: Tag, schema_of: Callable[[str], Any]) -> Tag:
-    """A copy of what ``call_tag`` gave, with a schema in place of every tool's name."""
+def with_schemas(tag: Tag, fields_of: Callable[[str], Tag]) -> Tag:
+    """A copy of what ``call_tag`` gave, with the fields of a schema in place of every tool's name."""
     copy: Tag = json.loads(json.dumps(tag))
     for part in objects_in(copy):
         if "json_schema" in part:
-            part["json_schema"] = schema_of(part["json_schema"]["title"])
+            part.update(fields_of(part["json_schema"]["title"]))
     return copy
 
 

@@ -96,6 +96,10 @@ class Reading:
             return max(paths, key=lambda path: path.end, default=None)
         if kind == "optional":
             return self._read(part["content"], before) or before
+        if kind == "star":
+            while (following := self._read(part["content"], before)) is not None and following.end > before.end:
+                before = following
+            return before
         if kind == "tag":
             return self._tag(part, before)
         return self._triggered(part, before) if kind == "triggered_tags" else self._separated(part, before)

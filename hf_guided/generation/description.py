@@ -59,11 +59,11 @@ def describe(constraint: Any, tokenizer: Any = None) -> str:
 
 
 def describe_choice(constraint: ToolCalls) -> str:
-    """The text for a model that sees the tools already: whether it has to call one."""
+    """The text for a model that sees the tools already: whether it has to call one, and the format of an answer."""
     if constraint.choice == "auto":
-        return ""
+        return f"If you call no tool: {describe(constraint.answer)}" if constraint.answer is not None else ""
     if constraint.choice == "none":
-        return "Answer without calling a tool."
+        return describe(constraint.answer) or "Answer without calling a tool."
     if constraint.choice == "required":
         return "Call one tool." if not constraint.parallel else "Call at least one tool."
     return f"Call the tool {constraint.choice}."
@@ -110,7 +110,10 @@ def _tools(constraint: ToolCalls) -> str:
         first = describe_choice(constraint).rstrip(".")
     known = constraint.format != AUTO
     head = f"{first}, each call written exactly like this, {_BRACKETS}:" if known else f"{first}:"
-    return "\n".join([head, *(_tool(constraint, tool) for tool in tools)])
+    lines = [head, *(_tool(constraint, tool) for tool in tools)]
+    if constraint.choice == "auto" and constraint.answer is not None:
+        lines.append(describe_choice(constraint))
+    return "\n".join(lines)
 
 
 def _tool(constraint: ToolCalls, tool: dict[str, Any]) -> str:
@@ -119,9 +122,9 @@ def _tool(constraint: ToolCalls, tool: dict[str, Any]) -> str:
     name = f"- {function['name']}: {text}" if text else f"- {function['name']}"
     if constraint.format == AUTO:
         schema = json.dumps(function.get("parameters") or {}, ensure_ascii=False)
-        return f"{name}\n  arguments: {sketch_of(schema, {})}"
-    held = {**tool, "function": {**function, "strict": True}}  # also where any object is allowed
-    call = ToolCalls([held], constraint.format, function["name"], parallel=False)
+        is_open = function.get("strict") is False
+        return f"{name}\n  arguments: {sketch_of(schema, {}, open_objects=is_open)}"
+    call = ToolCalls([tool], constraint.format, function["name"], parallel=False)
     # One call in its first form, without the text around it.
     return f"{name}\n{_TagWriter(every=False).write(call.structural_tag().tag['format'])}"
 
@@ -201,7 +204,9 @@ def _mark(mark: Any) -> str:
 def _arguments(node: Format) -> str:
     """The arguments of a schema: JSON, or in some formats an element for each of its keys."""
     schema = node["json_schema"]
-    text = sketch_of(json_text.dumps(schema, "JSON Schema"), {})
+    options = node.get("options") or {}
+    schema_json, is_open = json_text.dumps(schema, "JSON Schema"), options.get("extra") == "allow"
+    text = sketch_of(schema_json, options.get("registry") or {}, open_objects=is_open)
     style = "qwen_xml" if node["type"] == "qwen_xml_parameter" else node.get("style") or "json"
     if style not in STYLES:
         return f"[{'JSON' if style == 'json' else style}: {text}]"

@@ -58,7 +58,9 @@ class Partial(Generic[T, PartialT]):
         dicts, lists, strings, numbers, bools and None, with the members and items that have closed. Strings close at
         their quote, numbers at the character after them. (A name that an object has twice, where its schema allows it,
         is the one thing that changes: the last value counts, and its pointer closes again.)
-        Tool calls: a ``ToolAnswer`` with the calls that are complete.
+        Tool calls: a ``ToolAnswer`` with the calls that are complete; in an answer in the format of
+        ``ToolCalls.answer`` its ``value`` is the value of this format so far, and pointers to its parts begin with
+        ``/value``.
         Every other constraint: None.
         In the last Partial it is ``result.value``, an instance of the type. If the answer did not finish, or its text
         could not be read as that type, ``result.value`` is None, and this is still what had closed.
@@ -127,8 +129,14 @@ class _CallValues(_Values):
         self._length = 0  # of the text that has been searched
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
+        self._answer: _Values | None = None  # of an answer in its format
 
     def feed(self, text: str) -> list[str]:
+        if self._tools.is_call(text) is False:
+            self._answer = self._answer or _values_of(self._tools.answer)
+            start, end = self._tools.plain(text)
+            self._text = text[start:end]
+            return [f"/value{pointer}" for pointer in self._answer.feed(self._text)]
         searched, self._length = self._length, len(text)
         if not any(end in text[max(0, searched - len(end) + 1) :] for end in self._tools.ends):
             return []
@@ -144,12 +152,21 @@ class _CallValues(_Values):
     def end(self, result: GuidedResult) -> list[str]:
         if not isinstance(result.value, ToolAnswer):
             return []
+        if self._tools.answer is not None and not result.value.calls:
+            self._text = result.value.text
+            closed = [] if self._answer is None else self._answer.feed(self._text)
+            self._answer = self._answer or _values_of(self._tools.answer)
+            closed += self._answer.end(replace(result, value=result.value.value))
+            return [*(f"/value{pointer}" for pointer in closed), ""]
         known = len(self._calls)
         self._text, self._calls = result.value.text, result.value.calls
         return [*(f"/calls/{number}" for number in range(known, len(self._calls))), ""]
 
     def snapshot(self) -> Callable[[], Any]:
         text, calls = self._text, self._calls
+        if self._answer is not None:
+            value = self._answer.snapshot()
+            return lambda: ToolAnswer(text, (), value())
         return lambda: ToolAnswer(text, tuple(replace(call, arguments=copy.deepcopy(call.arguments)) for call in calls))
 
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..constraints.coerce import coerce
 from ..constraints.tool_calls import ToolCall, ToolCalls
 from ..constraints.values import Constraint
-from ..errors import InvalidConstraint
 from ..generation.api import agenerate, generate
 from ..generation.partial import Partial
 from ..generation.prompts import encoded, prepared
@@ -77,12 +76,12 @@ class ChatCall:
         fields: of the chat model.
         max_new_tokens: of the answer, where the call does not say it.
         prompt: a text, or a chat of dicts.
-        kwargs: of the call: "response_format" or "tools", "tool_choice" and "parallel_tool_calls"; "stop" (texts that
+        kwargs: of the call: "response_format", "tools", "tool_choice" and "parallel_tool_calls"; "stop" (texts that
             end a free answer, or one text), "temperature", "max_tokens", "describe", and other arguments of
             ``hg.generate``.
 
     Raises:
-        InvalidConstraint: tools or a format that are none, or both.
+        InvalidConstraint: tools or a format that are none.
         PromptError: the chat template refuses the chat.
     """
 
@@ -155,15 +154,13 @@ def _constraint_of(kwargs: dict[str, Any], tool_format: str) -> Constraint | Non
     """The constraint of a call, whose arguments it takes out.
 
     Raises:
-        InvalidConstraint: tools or a format that are none, or both.
+        InvalidConstraint: tools or a format that are none.
     """
     response_format = coerce(kwargs.pop("response_format", None))
     tools, choice = kwargs.pop("tools", None), kwargs.pop("tool_choice", None)
     parallel = kwargs.pop("parallel_tool_calls", True)
     if not tools:
         return response_format
-    if response_format is not None:
-        raise InvalidConstraint("expected a response_format or tools, got both")
     if not isinstance(choice, dict):
         choice = {None: "auto", False: "auto", True: "required", "any": "required"}.get(choice, choice)
-    return ToolCalls(tools, format=tool_format, choice=choice, parallel=parallel)
+    return ToolCalls(tools, format=tool_format, choice=choice, parallel=parallel, answer=response_format)

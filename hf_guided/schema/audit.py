@@ -48,13 +48,13 @@ class AuditRow(NamedTuple):
         keyword: its name, or the kind of constraint. Of a type's row, the name of the type, option or function.
         outcome: "enforced", "annotation" (it constrains nothing), or "lost". Of a Python type also "narrower" (some
             valid texts are never generated) and "validator" (code that meets the finished text only, and may refuse
-            it).
+            it). Of an answer beside tool calls "ambiguous" (it may begin as a call does).
         detail: by which backend, or why not; which texts; which code.
     """
 
     pointer: str
     keyword: str
-    outcome: Literal["enforced", "annotation", "lost", "narrower", "validator"]
+    outcome: Literal["enforced", "annotation", "lost", "narrower", "validator", "ambiguous"]
     detail: str
 
 

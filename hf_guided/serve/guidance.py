@@ -14,7 +14,7 @@ from typing import Any
 from ..constraints.chat_families import thinking_markers
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
-from ..errors import CompileLimitExceeded, InvalidArgument, InvalidConstraint
+from ..errors import CompileLimitExceeded, ConstraintError, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide
 from ..hf.generation_settings import GenerationSettings
@@ -90,7 +90,14 @@ class Guidance:
             constraint = self._bound(call)
             guided = Request(gate=self.guide._answer_gate(gate, call.constraint))
             if constraint is not None:
-                guided = await self._compiled(constraint, gate, client)
+                try:
+                    guided = await self._compiled(constraint, gate, client)
+                except ConstraintError:
+                    if isinstance(constraint, ToolCalls) and constraint.answer is not None:
+                        # Names the field, and the places in its schema, where the format alone is the reason.
+                        with naming("text.format" if call.kind == "response" else "response_format"):
+                            await self._compiled(constraint.answer, None, client)
+                    raise
                 await asyncio.to_thread(check_settings, [guided], settings)
                 if self._strict_budget:
                     await asyncio.to_thread(check_budgets, [guided], settings, [()])

@@ -85,6 +85,9 @@ class ServeOptions:
         indent: lays it out as ``json.dumps(indent=...)`` does, instead of ``whitespace``; schemas without a known
             depth are refused then.
         spelling: of the values in that JSON (``JsonSchema``); None is "canonical".
+        enforce: "all": the schema of every tool and format; of one with ``"strict": false``, objects that say nothing
+            about additional properties may have some, and any object will do where that schema cannot be enforced.
+            "strict-only": the arguments of a tool with ``"strict": false`` are any object.
         max_thinking_tokens: the thinking is ended after this number of tokens; None: no limit but that of the whole
             answer.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
@@ -115,6 +118,7 @@ class ServeOptions:
     whitespace: Whitespace | None = None
     indent: int | None = None
     spelling: Spelling | None = None
+    enforce: Literal["all", "strict-only"] = "all"
     max_thinking_tokens: int | None = None
     continuous_batching: bool = False
     compile_cache_bytes: int = 2**30

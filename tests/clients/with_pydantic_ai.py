@@ -18,6 +18,11 @@ class Person(BaseModel):
     kind: Literal["staff", "guest"]
 
 
+def age_of(name: Literal["Daria", "Elif"]) -> int:
+    """Looks up an age."""
+    return len(name)
+
+
 provider = OpenAIProvider(base_url=f"{sys.argv[1]}/v1", api_key="none")
 seen = {}
 for make in (OpenAIChatModel, OpenAIResponsesModel):
@@ -30,6 +35,11 @@ for make in (OpenAIChatModel, OpenAIResponsesModel):
     result = Agent(model, output_type=list[Person], retries=0).run_sync(PROMPT)
     assert all(isinstance(one, Person) for one in result.output)
     seen[f"{kind}, list"] = len(result.output)
+
+    agent = Agent(model, output_type=NativeOutput(Person), tools=[age_of], retries=0)
+    result = agent.run_sync(PROMPT)  # the model calls, or answers in the format
+    assert isinstance(result.output, Person)
+    seen[f"{kind}, a tool beside a format"] = len(result.all_messages())
 
     with_text = Agent(model, retries=0).run_sync(PROMPT)
     assert isinstance(with_text.output, str)

@@ -21,6 +21,7 @@ CLIENTS = {
     "with_openai": ["openai"],
     "with_instructor": ["instructor"],
     "with_pydantic_ai": ["pydantic-ai-slim[openai]"],
+    "with_openai_agents": ["openai-agents"],
     "with_langchain": ["langchain-openai"],
     "with_litellm": ["litellm", "mcp"],  # it imports mcp for every request with tools, and does not require it
     "with_smolagents": ["smolagents[openai]"],

@@ -161,8 +161,23 @@ def test_an_answer_without_a_value_is_an_error(chat: ChatHFGuided) -> None:
         chat.with_structured_output(Person).invoke("Who?", max_tokens=2)
     with pytest.raises(hg.InvalidArgument, match="no such argument: includeraw"):
         chat.with_structured_output(Person, includeraw=True)
-    with pytest.raises(hg.InvalidConstraint, match="got both"):
-        chat.bind_tools([get_weather]).invoke("Rain?", response_format=Person)
+
+
+def test_tools_beside_a_format(chat: ChatHFGuided) -> None:
+    """The model calls, or answers in the format."""
+    import torch
+
+    kinds = set()
+    for seed in range(12):
+        torch.manual_seed(seed)
+        bound = chat.bind_tools([get_weather], parallel_tool_calls=False)
+        answer = bound.invoke("Rain?", response_format=Person, temperature=2.0)
+        kinds.add(bool(answer.tool_calls))
+        if answer.tool_calls:
+            assert answer.tool_calls[0]["args"]["days"] in (1, 2) and not answer.text
+        else:
+            Person.model_validate_json(answer.text)
+    assert kinds == {True, False}
 
 
 def test_calls_are_valid_and_go_back_into_the_chat(chat: ChatHFGuided) -> None:

@@ -137,6 +137,87 @@ def test_tools(api, stream):
     assert calls == []
 
 
+SMALL = {
+    "type": "object",
+    "properties": {"sure": {"type": "boolean"}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["sure", "days"],
+    "additionalProperties": False,
+}
+
+
+def biased(seed: int) -> dict[str, Any]:
+    """Fields of a request, by which every other answer of the demo model begins with the mark of a call."""
+    vocabulary = demo.load()[1].get_vocab()
+    marks = {str(token_id): 100 for text, token_id in vocabulary.items() if text.startswith("<")}
+    return {**HOT, "seed": seed, **({"logit_bias": marks} if seed % 2 else {})}
+
+
+@IN_TURNS
+def test_tools_beside_a_format(api, stream):
+    """The model calls, or answers in the format."""
+    response_format = {"type": "json_schema", "json_schema": {"name": "small", "schema": SMALL}}
+    asked: dict[str, Any] = {"tools": TOOLS, "response_format": response_format, "stream": stream}
+    seen = set()
+    for seed in range(8):
+        text, calls, reason = answer(api, **asked, extra_body=biased(seed))
+        if reason == "length":
+            continue
+        seen.add(reason)
+        if calls:
+            assert (text or "", reason) == ("", "tool_calls") and check_calls(calls)
+        else:
+            jsonschema.validate(json.loads(text), SMALL)
+            assert reason == "stop"
+    assert seen == {"stop", "tool_calls"}
+    _, calls, _ = answer(api, tool_choice="required", parallel_tool_calls=False, **asked, extra_body=HOT)
+    assert len(calls) == 1 and check_calls(calls)
+    text, calls, _ = answer(api, tool_choice="none", **asked, extra_body=HOT)
+    assert not calls
+    jsonschema.validate(json.loads(text), SMALL)
+
+
+def test_tools_beside_the_format_of_a_response(api):
+    tools = [{"type": "function", **function} for function in (WEATHER, CLOCK)]
+    text_format: Any = {"format": {"type": "json_schema", "name": "small", "schema": SMALL}}
+    asked: dict[str, Any] = {"model": "demo", "input": EXAMPLE.prompt, "tools": tools, "text": text_format}
+    seen = set()
+    for seed in range(8):
+        whole = api.responses.create(**asked, extra_body=biased(seed))
+        streamed = list(api.responses.create(**asked, stream=True, extra_body=biased(seed)))[-1].response
+        for response in (whole, streamed):
+            if response.status != "completed":
+                continue
+            kinds = {item.type for item in response.output}
+            seen |= kinds
+            if kinds == {"function_call"}:
+                assert check_calls([(item.name, item.arguments) for item in response.output])
+            else:
+                assert kinds == {"message"}
+                jsonschema.validate(json.loads(response.output_text), SMALL)
+    assert seen == {"message", "function_call"}
+
+
+LOOSE = {"name": "loose", "parameters": SMALL | {"additionalProperties": {"type": "null"}}, "strict": False}
+
+
+@pytest.mark.parametrize("enforce", ["all", "strict-only"])
+def test_tools_that_are_not_strict(enforce):
+    """Frameworks say "strict": false by default; the arguments keep to the schema all the same."""
+    valid = 0
+    with serving(enforce=enforce) as url, client(url) as api:
+        for seed in range(8):
+            tools = [{"type": "function", "function": LOOSE}]
+            more: dict[str, Any] = {"seed": seed, "extra_body": HOT, "parallel_tool_calls": False}
+            _, calls, reason = answer(api, stream=False, tools=tools, tool_choice="required", **more)
+            if reason == "tool_calls":
+                validator = jsonschema.Draft202012Validator(LOOSE["parameters"])
+                valid += validator.is_valid(json.loads(calls[0][1]))
+                assert isinstance(json.loads(calls[0][1]), dict)
+            else:
+                valid += enforce == "all"
+    assert (valid == 8) == (enforce == "all")
+
+
 def test_responses(api):
     text_format: Any = {"type": "json_schema", "name": "record", "schema": EXAMPLE.schema, "strict": True}
     asked: dict[str, Any] = {"model": "demo", "input": EXAMPLE.prompt, "extra_body": HOT}
@@ -196,13 +277,19 @@ def test_other_refusals(api):
     assert refused(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "no"}})[0] == "tools"
     assert refused(tool_choice="required")[0] == "tools"
     assert refused(tools=[{"type": "function", "function": {}}]) == ("tools.0.function.name", "missing_field")
-    assert refused(tools=TOOLS, response_format=SCHEMA_FORMAT)[1] == "invalid_constraint"
-    with pytest.raises(openai.BadRequestError) as caught:
-        api.responses.create(
-            model="demo", input="x", text={"format": {"type": "json_schema", "name": "x", "schema": NO}}
-        )
-    assert isinstance(caught.value.body, dict)
-    assert (caught.value.param, caught.value.body["pointers"]) == ("text.format", ["/properties/a~1b/items/type"])
+    two = {"guided_regex": "a"}
+    assert refused(tools=TOOLS, response_format=SCHEMA_FORMAT, extra_body=two)[1] == "invalid_constraint"
+    flat: list[Any] = [{"type": "function", **WEATHER}]
+    for tools in ([], flat):
+        with pytest.raises(openai.BadRequestError) as caught:
+            api.responses.create(
+                model="demo",
+                input="x",
+                tools=tools,
+                text={"format": {"type": "json_schema", "name": "x", "schema": NO}},
+            )
+        assert isinstance(caught.value.body, dict)
+        assert (caught.value.param, caught.value.body["pointers"]) == ("text.format", ["/properties/a~1b/items/type"])
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import jsonschema
+import pydantic
 import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
 import hf_guided as hg
 from hf_guided.constraints.tool_formats import formats
+from hf_guided.generation.partial import PartialRow
 from tests.integration import models
 from tests.pairs import one_in
 from tests.tool_families import FAMILIES, STARTS, flat, parsed, template
@@ -127,3 +129,62 @@ def test_one_call_or_several(guide: hg.Guide, name: str, parallel: bool) -> None
     matcher = guide.compile(hg.ToolCalls(TOOLS, name, "required", parallel=parallel)).matcher()
     token_ids = guide.vocabulary.encode_bytes(text.encode())
     assert (matcher.validate_tokens(token_ids) == len(token_ids)) is parallel
+
+
+class Report(pydantic.BaseModel):
+    rain: bool
+    days: int = pydantic.Field(ge=1, le=9)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen_3", "harmony", "kimi_k3"])
+def test_a_stream_of_an_answer_in_a_format(guide: hg.Guide, name: str) -> None:
+    tools = hg.ToolCalls(TOOLS, name, answer=Report)
+    before, after = {
+        "harmony": ("<|channel|>final<|message|>", "<|return|>"),
+        "kimi_k3": ("", "<|close|>response<|sep|><|close|>message<|sep|>"),
+    }.get(name, ("", ""))
+    text = f'{before}{{"rain": true, "days": 3}}{after}'
+    for size in (1, 3, 100):
+        row = PartialRow(0, guide.reader(tools))
+        token_ids = [*guide.vocabulary.encode_bytes(text.encode()), guide.tokenizer.eos_token_id]
+        pieces = [token_ids[start : start + size] for start in range(0, len(token_ids), size)]
+        partials = [partial for piece in pieces if (partial := row.add_tokens(piece)) is not None]
+        closed = [pointer for partial in partials for pointer in partial.closed]
+        assert closed == ["/value/rain", "/value/days", "/value", ""]
+        result = partials[-1].result
+        assert result is not None and result.value == partials[-1].value
+        assert result.value == hg.ToolAnswer('{"rain": true, "days": 3}', (), Report(rain=True, days=3))
+        for partial in partials:
+            value = partial.value.value if partial.value is not None else None
+            assert value is None or value.rain in (None, True) and value.days in (None, 3)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen_3", "harmony"])
+def test_an_answer_in_a_format_or_calls_after_thinking(guide: hg.Guide, name: str) -> None:
+    model, tokenizer = models.llama(guide.tokenizer, seed=3), guide.tokenizer
+    tools = hg.ToolCalls(TOOLS, name, parallel=False, answer=Report)
+    kinds = set()
+    for seed in range(6):
+        torch.manual_seed(seed)
+        results = hg.generate(
+            model,
+            tokenizer,
+            ["Go: "] * 4,
+            tools,
+            guide=guide,
+            reasoning=hg.Reasoning(max_tokens=6),
+            max_new_tokens=200,
+            do_sample=True,
+            temperature=3.0,
+            top_k=0,
+            show_tools=False,
+        )
+        for result in results:
+            assert (result.finish_reason, result.error) == ("stop", None) and result.thinking is not None
+            answer = result.value
+            kinds.add(bool(answer.calls))
+            assert len(answer.calls) < 2 and bool(answer.calls) == (answer.value is None)
+            assert answer.value is None or answer.value == Report.model_validate_json(answer.text)
+            for call in answer.calls:
+                jsonschema.validate(call.arguments, {**SCHEMAS[call.name], "additionalProperties": False})
+    assert False in kinds

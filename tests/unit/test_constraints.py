@@ -385,8 +385,8 @@ def test_tool_calls_become_a_structural_tag_that_xgrammar_reads(choice: str) -> 
     assert ("get_weather" in tag.tag_json) == (choice != "none")
 
 
-@pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": True}])
-def test_tool_calls_enforce_the_schema_unless_a_tool_says_otherwise(strict: dict[str, Any]) -> None:
+@pytest.mark.parametrize("strict", [{}, {"strict": None}, {"strict": True}, {"strict": False}])
+def test_tool_calls_enforce_the_schema(strict: dict[str, Any]) -> None:
     function = {"name": "f", **strict, "parameters": {"type": "object", "properties": {"a": {"const": "xyz"}}}}
     assert "xyz" in ToolCalls([{"type": "function", "function": function}], "qwen_3").structural_tag().tag_json
 

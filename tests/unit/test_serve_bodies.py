@@ -140,7 +140,7 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": "required"}, "tools"),
     ({"tools": [TOOL], "tool_choice": ["auto"]}, "tools"),
     ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tools"),
-    ({"tools": [TOOL], "guided_regex": "a"}, "tools"),
+    ({"tools": [TOOL], "guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),
     *[
         ({"chat_template_kwargs": {name: "x"}}, f"chat_template_kwargs.{name}")
@@ -446,6 +446,34 @@ def test_tools_and_choices():
     assert call.constraint == ToolCalls([TOOL, other], choice=allowed)
     assert shown(call) == (TOOL, other)
     assert chat(tools=[], tool_choice="auto") == chat()
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "required", {"type": "function", "function": {"name": "f"}}])
+def test_tools_beside_a_format(choice):
+    format = {"type": "json_schema", "name": "r", "schema": SCHEMA}
+    nested = {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA}}
+    expected = ToolCalls([TOOL], choice=choice or "auto", parallel=False, answer=JsonSchema(SCHEMA, "compact"))
+    compact = replace(DEFAULTS, options=ServeOptions("demo", whitespace="compact"))
+    given = {"tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False, "defaults": compact}
+    for call in (
+        chat(response_format=nested, **given),
+        chat(guided_json=SCHEMA, **given),
+        response(text={"format": format}, **given),
+    ):
+        assert (call.constraint, call.param, call.prompts[0].tools) == (expected, "tools", (TOOL,))  # type: ignore[union-attr]
+    assert chat(tools=[], response_format=nested).constraint == JsonSchema(SCHEMA)
+
+
+def test_a_server_that_enforces_only_strict_tools():
+    loose, strict = ({"type": "function", "function": {"name": name, "strict": name == "g"}} for name in "fg")
+    strict_only = replace(DEFAULTS, options=ServeOptions("demo", enforce="strict-only"))
+    for call, lenient, unchecked in (
+        (chat(tools=[loose, strict]), ("f",), ()),
+        (chat(tools=[loose, strict], defaults=strict_only), (), ("f",)),
+    ):
+        assert isinstance(call.constraint, ToolCalls)
+        assert (call.constraint.lenient, call.constraint.unchecked) == (lenient, unchecked)
+        assert call.prompts[0].tools == (loose, strict)  # type: ignore[union-attr]
 
 
 def test_the_servers_layout_and_the_limit_of_schemas():

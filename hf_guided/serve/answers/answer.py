@@ -215,7 +215,7 @@ class Answer:
             start, end = self._tokens[self._num_shown]
             if end > end_of_text and not (ended and start < end_of_text):
                 break
-            if end > start and self._start is not None and end > self._start:
+            if end > start and self._start is not None and end > self._start + self._answer.num_before:
                 token = self._reported[self._num_shown]
                 top = tuple((self._name(other), _finite(logprob)) for other, logprob in token.top.raw[: self._top])
                 new.append(ShownToken(self._name(token.token_id), _finite(token.logprob), top))

@@ -143,7 +143,7 @@ class TextReader:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.num_given = 0  # bytes
+        self.num_before, self.num_given = 0, 0  # bytes: of a header before the text, and of the text
 
     def decoded(self, data: bytes) -> str:
         """The characters that are complete."""
@@ -195,33 +195,54 @@ class CallReader:
         if not self._num_calls:
             self._start, plain = self._constraint.plain(self._text)
             self._given = max(self._given, self._start)
-            shown = len(self._text[:plain].rstrip(LINE_ENDS))  # line ends before a call are no text
-            if shown > self._given:
-                yield Text(self._text[self._given : shown])
-                self._given = shown
+            # Line ends before a call are no text; before an answer in a format there is no call.
+            kept = self._text[:plain] if self._constraint.answer is not None else self._text[:plain].rstrip(LINE_ENDS)
+            if len(kept) > self._given:
+                yield Text(kept[self._given :])
+                self._given = len(kept)
             if plain == len(self._text):
                 self._tried = plain
+                return
+            if not self._constraint.is_call(self._text):
                 return
         if self._may_hold_a_call():
             self._tried = len(self._text)
             yield from self._new_calls()
 
     @property
+    def num_before(self) -> int:
+        """The bytes of the header before the text."""
+        return len(self._text[: self._start].encode())
+
+    @property
     def num_given(self) -> int:
-        """The bytes of the text that has been passed on, before any call."""
-        return len(self._text[: self._given].encode()) if self._given > self._start else 0
+        """The bytes up to the end of the text that has been passed on, before any call."""
+        return len(self._text[: self._given].encode())
 
     def finish(self) -> Iterator[Part]:
         """The text that was held back, if the answer is complete; called after the last byte."""
         try:
             answer = self._constraint.parse(self._text)
         except ValueError:  # it was cut
+            if (
+                not self._num_calls
+                and self._constraint.ambiguous_starts
+                and self._constraint.is_call(self._text) is None
+            ):
+                yield from self._undecided()
             return
         if rest := answer.text[self._given - self._start :]:
             yield Text(rest)
-            self._given += 0 if answer.calls else len(rest)
+            self._given = self._given if answer.calls else max(self._given, self._start) + len(rest)
         for call in answer.calls[self._num_calls :]:
             yield from self._whole(call.name, json.dumps(call.arguments))
+
+    def _undecided(self) -> Iterator[Part]:
+        """A beginning that may be that of a call, and of an answer: a call, where it has come to the arguments."""
+        yield from self._new_calls()
+        if not self._num_calls:
+            yield Text(self._text)
+            self._given = len(self._text)
 
     def _may_hold_a_call(self) -> bool:
         """Whether reading all of the text again may find a new call: that takes time in a long text."""

@@ -372,14 +372,14 @@ _FIELDS = {"response_format", "text", "tools", "tool_choice", "parallel_tool_cal
 
 
 def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constraint | None, str | None]:
-    """The one constraint of a request, and the field that holds it.
+    """The constraint of a request, and the field that holds it: a format, or tools, beside which there may be a format.
 
     Args:
         body: of the request, after its model has checked it.
         defaults: the notation of tool calls, and the layout of JSON.
 
     Raises:
-        RequestRefused: malformed, too large, or more than one.
+        RequestRefused: malformed, too large, or more than one format.
     """
     options = defaults.options
     given = {name: value for name, value in body.items() if value is not None and name in _FIELDS}
@@ -390,29 +390,28 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
         with naming(name):
             if value is not None and (constraint := from_response_format(value, name)) is not None:
                 found[name] = constraint
-    tools, choice = given.get("tools") or [], given.get("tool_choice")
-    # With tool_choice "none" only the format of the answer counts. A required call without tools is an error.
-    if choice != "none" and (tools or choice not in (None, "auto")):
-        with naming("tools"):
-            parallel = given.get("parallel_tool_calls") is not False
-            found["tools"] = ToolCalls(tools, options.tool_format, "auto" if choice is None else choice, parallel)
     outputs = {f"structured_outputs.{name}": value for name, value in given.get("structured_outputs", {}).items()}
     for name, value in {**given, **outputs}.items():
         if name in _MAKERS and value is not None and (name, value) != ("structured_outputs.json_object", False):
             with naming(name):
                 found[name] = _MAKERS[name](value)
     if len(found) > 1:
-        hint = ', or say "tool_choice": "none" for an answer without calls' if "tools" in found else ""
-        names = " and ".join(found)
-        message = f"expected one kind of constraint, got {names}; leave one out{hint}"
+        message = f"expected one kind of constraint, got {' and '.join(found)}; leave one out"
         raise refused(next(iter(found)), message, "invalid_constraint")
-    for name, constraint in found.items():
-        with naming(name):
-            return laid_out(constraint, options.whitespace, options.indent, options.spelling), name
-    if tools and choice == "none":
-        with naming("tools"):
-            return ToolCalls(tools, options.tool_format, "none"), "tools"
-    return None, None
+    format, param = None, None
+    for param, constraint in found.items():
+        with naming(param):
+            format = laid_out(constraint, options.whitespace, options.indent, options.spelling)
+    tools, choice = given.get("tools") or [], given.get("tool_choice")
+    # With tool_choice "none" only the format of the answer counts. A required call without tools is an error.
+    if not (tools or choice not in (None, "auto")) or (choice == "none" and (format is not None or not tools)):
+        return format, param
+    with naming("tools"):
+        parallel = given.get("parallel_tool_calls") is not False
+        calls = ToolCalls(tools, options.tool_format, "auto" if choice is None else choice, parallel, format)
+        if options.enforce == "strict-only":
+            calls = calls.with_any_object(calls.lenient)
+        return calls, "tools"
 
 
 def _check_size(given: Mapping[str, Any], most: int) -> None:
