@@ -356,7 +356,7 @@ def users_line() -> Line:
 
 
 @contextmanager
-def warnings_at(line: Line) -> Iterator[None]:
+def warnings_at(line: Line | None) -> Iterator[None]:
     """Around work on another thread: its warnings point at the line that asked for it."""
     token = _line.set(line)
     try:

@@ -31,7 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..automaton.after_fork import renew_in_child
 from ..automaton.limits import compiling, interpreter_ends
@@ -112,13 +112,14 @@ class Waiter(Future[CompiledConstraint]):
             self.set_exception(copy.copy(outcome) if isinstance(outcome, REPLAYED) else outcome)
 
 
-class Job(NamedTuple):
+@dataclass(eq=False)
+class Job:
     """A compile and the callers that wait for it."""
 
     key: tuple[str, str]  # the key of the constraint, and the backend requested
     constraint: Constraint
     waiters: list[Waiter]
-    line: Line  # of the first caller's code
+    line: Line | None = None  # of the first caller's code; None until it begins
 
 
 class Compiler:
@@ -145,7 +146,7 @@ class Compiler:
         ``result()`` has waited for ``WAIT_S``.
         """
         waiter = Waiter()
-        self._submit(Job((constraint.key, backend), constraint, [waiter], users_line()), on_caller_thread=False)
+        self._submit(Job((constraint.key, backend), constraint, [waiter]), on_caller_thread=False)
         return waiter
 
     def compile(self, constraint: Constraint, backend: str = AUTO) -> CompiledConstraint:
@@ -155,7 +156,7 @@ class Compiler:
         and 6 % more on another core, whose caches have nothing of it.
         """
         waiter = Waiter()
-        job = Job((constraint.key, backend), constraint, [waiter], users_line())
+        job = Job((constraint.key, backend), constraint, [waiter])
         try:
             if self._submit(job, on_caller_thread=_is_shallow()):
                 self._run(job, on_caller_thread=True)
@@ -244,6 +245,7 @@ class Compiler:
             else:
                 on_caller_thread &= not self._in_flight
                 self._counts["misses"] += 1
+                job.line = users_line()
                 self._in_flight[key] = job
                 try:
                     if not on_caller_thread:
