@@ -26,10 +26,11 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..backends.base import Engine, Stepper
-from ..backends.matcher import Matcher
+from ..backends.matcher import Matcher, Narrowed
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
 
@@ -169,6 +170,12 @@ class Row:
         self.is_open = self.is_open and words is not None and bool(np.count_nonzero(words))
         self._dead_end = not self.is_open
         return self.is_open
+
+    def narrowed(self, tokens_left: int | None, words: NDArray[np.int32] | None = None) -> Narrowed | None:
+        """See ``Matcher.narrowed``; None too without a limit, and if the row is not open."""
+        if self.matcher is None or not self.is_open or tokens_left is None:
+            return None
+        return self.matcher.narrowed(tokens_left, words)
 
     def mask_key(self, tokens_left: int | None = None) -> Key | None:
         """The key of the mask; None if its engine keeps no masks, or the row has ended, which ``fill`` reports."""

@@ -8,10 +8,12 @@ possible continuations would be joined: of a string after ``"`` only the empty o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
+from ...backends.matcher import Narrowed
 from ...session.row import Row
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.retokenize import Continuation
@@ -28,6 +30,8 @@ class Forced(NamedTuple):
     taken_back: int = 0  # how many of the last tokens are replaced first (1 if the seam was tokenized again)
     token_ids: Sequence[int] = ()  # in order; the row has taken them already
     likely: Sequence[int] = ()  # the tokens after them, the rest of the forced text, left to the model: a good draft
+    # For those of ``token_ids`` where the token limit narrows the mask, by index: it forbids other ways to write them.
+    narrowed: Mapping[int, Narrowed] = MappingProxyType({})
 
 
 @dataclass(eq=False, repr=False)
@@ -108,12 +112,19 @@ class ForcedText:
             if rewritten is not None:
                 row.rewind(1)
                 left = None if tokens_left is None else tokens_left + 1
-                taken, likely = self._without_seam(row, before[:-1], self._taken(row, rewritten, left))
-                if taken:
-                    return Forced(1, taken, likely)
+                forced = self._forced(1, row, before[:-1], rewritten, left)
+                if forced.token_ids:
+                    return forced
                 row.advance(before[-1])
-        taken = self._taken(row, self.continuation(before, data), tokens_left)
-        return Forced(0, *self._without_seam(row, before, taken))
+        return self._forced(0, row, before, self.continuation(before, data), tokens_left)
+
+    def _forced(
+        self, taken_back: int, row: Row, before: Sequence[int], token_ids: Sequence[int], tokens_left: int | None
+    ) -> Forced:
+        """Advance the row over these tokens, as far as they are forced and its budget allows."""
+        taken, narrowed = self._taken(row, token_ids, tokens_left)
+        kept, likely = self._without_seam(row, before, taken)
+        return Forced(taken_back, kept, likely, {i: both for i, both in narrowed.items() if i < len(kept)})
 
     def _without_seam(self, row: Row, before: Sequence[int], taken: list[int]) -> tuple[list[int], list[int]]:
         """Split off the tokens at the end that others may replace, and rewind the row over them."""
@@ -143,11 +154,16 @@ class ForcedText:
         row.rewind(len(taken) - kept)
         return taken[:kept], taken[kept:]
 
-    def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
-        """Advance over the tokens that the row accepts and its budget allows; returns them."""
+    def _taken(
+        self, row: Row, token_ids: Sequence[int], tokens_left: int | None
+    ) -> tuple[list[int], dict[int, Narrowed]]:
+        """Advance over the tokens that the row accepts and its budget allows; returns them, and the narrowed masks."""
         bound = tokens_left is not None and row.can_finish_in(tokens_left)
         taken: list[int] = []
+        narrowed: dict[int, Narrowed] = {}
         for token_id in token_ids[: row.num_taken(token_ids)]:
+            if bound and (both := row.narrowed((tokens_left or 0) - len(taken))) is not None:
+                narrowed[len(taken)] = both
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer may use more tokens than the minimum.
@@ -155,7 +171,7 @@ class ForcedText:
                 row.rewind(1)
                 taken.pop()
                 break
-        return taken
+        return taken, narrowed
 
     def _must_stop(self, row: Row) -> bool:
         return row.may_stop() and row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()
