@@ -164,8 +164,8 @@ def test_the_sum_and_the_flag_are_those_of_plain_forward_passes(mode: str, asked
     assert fewest is not None
     limit = fewest + spare
     torch.manual_seed(spare)
-    if kwargs.get("continuous_batching") and asked == "lark":
-        pytest.skip("it has no more to show")
+    if asked == "lark" and kwargs.get("jump_forward", True):
+        pytest.skip("the path to the end that is kept for a Lark grammar depends on where it was searched for")
     results = answers(constraint, limit, **kwargs)
     copies = kwargs.get("num_return_sequences", 1)
     narrowed = 0

@@ -339,8 +339,6 @@ class DecodeLoop:
             sequence = self._sequences[i]
             for index in [index for index in sequence.narrowed if index <= sequence.num_fed]:
                 found.append((i, index, index - before - 1 - width, sequence.narrowed.pop(index)))
-            if sequence.finished:
-                sequence.report()
         if not found:
             return
         rows_device, columns_device = to_device([[one[0] for one in found], [one[2] for one in found]], logits.device)
@@ -349,6 +347,9 @@ class DecodeLoop:
         record.see(scores, {place: one[3] for place, one in enumerate(found)})
         for place, (i, index, _, _) in enumerate(found):
             record.note(i, index - self._sequences[i].prompt_length, place)
+        for i in {one[0] for one in found}:
+            if self._sequences[i].finished:  # its end was held back
+                self._sequences[i].report()
 
     def _complete_cache(self) -> None:
         """Bring the cache into the form in which generate() returns it, so that a next turn can continue from it.
