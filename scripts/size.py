@@ -49,18 +49,22 @@ REASONS = {
     "cli": Reason(
         2200, "the batch command keeps its promises: four formats, URLs, shards with locks, parts that continue"
     ),
-    "serve": Reason(5800, "routes, the fields of three kinds of bodies, limits against attacks, two engines"),
+    "serve": Reason(
+        5900, "routes, fields of three kinds of bodies, limits against attacks, two engines, what a limit did"
+    ),
     "integrations": Reason(2850, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(600, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(
-        5300, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
+        5450, "streams, values of unfinished text, scores, pipelines and threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),
-    "hf": Reason(4350, "the fast loop and its block rule know many kinds of models, caches and drafts"),
-    "session": Reason(4150, "nearly half is contracts: of threads, streams, and who owns a row when"),
+    "hf": Reason(4450, "the fast loop and its block rule know many kinds of models, caches and drafts"),
+    "session": Reason(
+        4350, "nearly half is contracts: of threads, streams, and who owns a row when; what a token limit took"
+    ),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
-    "backends": Reason(3950, "adapters of five engines; schemas and tags become networks here"),
+    "backends": Reason(4000, "adapters of five engines; schemas and tags become networks here"),
     "schema": Reason(6150, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1550, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5800, "networks, their exits, and one face for each compiled loop"),

@@ -97,7 +97,7 @@ class DecodeLoop:
         Raises:
             VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
-        logits = self._prefill()[:, None]
+        logits = self._prefill()
         slots = self.slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
         drafts = slots.holes and not self._one_each and self._scoring.takes_drafts
@@ -122,7 +122,7 @@ class DecodeLoop:
         return [sequence.token_ids for sequence in self._sequences]
 
     def _prefill(self) -> Tensor:
-        """Run the prompts, and create the rows; (rows, vocab) logits after the last token that was run of each."""
+        """Run the prompts, and create the rows; (rows, columns, vocab) logits of the last columns."""
         session, prompts = self.session, self.call.input_ids.tolist()
         # With log probabilities, the logits after each forced token are needed, and a prefill returns only the last.
         text_too = self._forced is not None and self.new_recorder is None
@@ -130,13 +130,16 @@ class DecodeLoop:
         if ready:
             self._start_rows(prompts)
         width = min((sequence.unfed for sequence in self._sequences), default=0)  # a pass has one width for all rows
-        if any(sequence.narrowed for sequence in self._sequences):
-            width = 0  # the logits before each of these tokens are needed, too
-        elif ready and all(sequence.finished for sequence in self._sequences):
+        if ready and all(sequence.finished for sequence in self._sequences):
             width -= 1  # no token follows the last one, and a cache or the model may have no position left for it
+        keep = 1
+        if any(sequence.narrowed for sequence in self._sequences):  # the logits before forced tokens are needed, too
+            width = 0 if self.call.config.prefill_chunk_size else width
+            keep += width
         began = time.perf_counter_ns()
         start = [sequence.token_ids[sequence.prompt_length :][:width] for sequence in self._sequences]
-        logits = self.slots.prefill(start)
+        self.slots.prefill(start, keep)
+        logits = self.slots.last(keep)
         session.forwarded(began, range(len(prompts)))
         if logits.shape[-1] != session.vocabulary.padded_size:
             raise VocabularySizeError.of_logits(logits.shape[-1], session.vocabulary.padded_size)
@@ -146,7 +149,7 @@ class DecodeLoop:
             self._start_rows(prompts)
         if self.new_recorder is not None:
             self._logprobs = StepLogprobs(self.new_recorder(), self._sequences)
-        self._run = {i: (sequence.prompt_length - 1, 1) for i, sequence in enumerate(self._sequences)}
+        self._run = {i: (sequence.prompt_length - 1, 1 + width) for i, sequence in enumerate(self._sequences)}
         return logits
 
     def _start_rows(self, prompts: Sequence[list[int]]) -> None:
