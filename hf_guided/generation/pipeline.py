@@ -102,7 +102,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     - ``thinking``: only with ``reasoning``, and unless the prompt had ended it: the text before the answer;
     - ``value``: the answer as a value of the constraint; None if it did not finish;
     - ``finish_reason``: "stop", "length" or "dead_end";
-    - ``shortened``: whether the token limit changed the answer, see ``GuidedResult``;
+    - ``shortened``: only where the token limit changed the answer, see ``GuidedResult``: True;
     - ``error``: only where a finished answer could not be turned into a value: the reason.
 
     A chat that ends with a message of the assistant is continued; that message is the beginning of the answer.
@@ -320,7 +320,9 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
                 record["generated_text"] = new_text
             elif return_type is ReturnType.FULL_TEXT and isinstance(prompt_text, str):
                 record["generated_text"] = prompt_text + new_text
-            record.update(value=result.value, finish_reason=result.finish_reason, shortened=result.shortened)
+            record.update(value=result.value, finish_reason=result.finish_reason)
+            if result.shortened:
+                record["shortened"] = True
             if result.thinking is not None:
                 record["thinking"] = result.thinking
             if result.error is not None:

@@ -6,21 +6,28 @@ text can be finished after it in the tokens that are left then.
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import warnings
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pydantic
 import pytest
 import torch
+import transformers
 from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.backends.matcher import Matcher
+from hf_guided.cli import commands as cli
+from hf_guided.generation.row_answers import RowSettings
+from hf_guided.integrations.answer_columns import AnswerColumns
 from hf_guided.session.reasoning import Opening
 from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
@@ -289,3 +296,94 @@ def test_a_trace_shows_the_steps_that_the_limit_narrowed() -> None:
     page = json.loads(result.trace.html().partition('id="data">')[2].partition("</script>")[0])
     shown = [token["limit"] for token in page["tokens"] if "limit" in token]
     assert [one["overruled"] for one in shown] == [look.limit.overruled for look in looks]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_batch_has_a_column(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": PROMPT}))
+    (tmp_path / "person.json").write_text(json.dumps(Person.model_json_schema()))
+    out = tmp_path / f"out.{ending}"
+    given = [
+        "batch",
+        "--model",
+        "demo",
+        "--input",
+        str(tmp_path / "rows.jsonl"),
+        "--output",
+        str(out),
+        "--device",
+        "cpu",
+    ]
+    given += ["--schema", str(tmp_path / "person.json"), "--temperature", "0"]
+    for limit, shortened in ((20, True), (100, False)):
+        assert cli.main([*given, "--max-new-tokens", str(limit), "--overwrite"]) == 0
+        if ending == "parquet":
+            [value] = pq.read_table(out)["shortened"].to_pylist()
+        elif ending == "csv":
+            [value] = [json.loads(row["shortened"]) for row in csv.DictReader(out.read_text().splitlines())]
+        else:
+            value = json.loads(out.read_text())["shortened"]
+        assert value is shortened
+
+
+def test_columns_of_answers_say_it() -> None:
+    answering = AnswerColumns(*demo.load(), Person, RowSettings(max_new_tokens=20, temperature=0), prompt_column="in")
+    columns = answering({"in": [PROMPT, ""]})
+    assert columns["shortened"] == [True, None] and columns["finish_reason"] == ["stop", None]
+
+
+def test_the_pipeline_says_it() -> None:
+    hg.register()
+    model, tokenizer = demo.load()
+    pipe = transformers.pipeline("guided-generation", model=model, tokenizer=tokenizer)
+    for limit, shortened in ((20, True), (100, None)):
+        [record] = pipe(PROMPT, response_format=Person, do_sample=False, max_new_tokens=limit)
+        assert record.get("shortened") is shortened
+
+
+def test_the_steps_of_a_call_of_ones_own() -> None:
+    model, tokenizer, guide = stage()
+    constraint = ASKED["compact"]
+    limit = (guide.compile(constraint).matcher().min_tokens_to_finish() or 0) + 2
+    inputs = tokenizer(PROMPTS[0], return_tensors="pt")
+    start = inputs["input_ids"].shape[1]
+    processor = guide.logits_processor(constraint, max_new_tokens=limit)
+    for _ in range(2):  # the second call forgets the first
+        output = model.generate(**inputs, do_sample=False, max_new_tokens=limit, logits_processor=[processor])
+        steps = processor.limit_steps(0)
+        found = oracle(
+            guide.compile(constraint).matcher(), inputs["input_ids"][0].tolist(), output[0, start:].tolist(), limit
+        )
+        assert sum(step.log_mass for step in steps.values()) == pytest.approx(found.log_mass, abs=1e-5)
+        assert [step.preferred for step in steps.values() if step.overruled] == found.overruled
+        assert len(steps) == found.narrowed
+    decoder = guide.decoder(constraint)
+    output = model.generate(**inputs, do_sample=False, max_new_tokens=limit, custom_generate=decoder)
+    found = oracle(
+        guide.compile(constraint).matcher(), inputs["input_ids"][0].tolist(), output[0, start:].tolist(), limit
+    )
+    assert len(decoder.limit_steps(0)) == found.narrowed
+
+
+def test_an_assistant_model() -> None:
+    model, tokenizer, guide = stage()
+    constraint = ASKED["compact"]
+    compiled = guide.compile(constraint)
+    limit = (compiled.matcher().min_tokens_to_finish() or 0) + 4
+    assistant = models.llama(tokenizer, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = hg.generate(
+            model.float(),
+            tokenizer,
+            PROMPTS,
+            constraint,
+            guide=guide,
+            max_new_tokens=limit,
+            do_sample=False,
+            assistant_model=assistant,
+        )
+    model.double()
+    for prompt, result in zip(PROMPTS, results, strict=True):
+        ids = tokenizer(prompt)["input_ids"]
+        check(result, oracle(compiled.matcher(), ids, result.token_ids, limit), sampled=False, exact=1e-3)
