@@ -8,9 +8,8 @@ possible continuations would be joined: of a string after ``"`` only the empty o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from ...backends.matcher import Narrowed
@@ -30,8 +29,6 @@ class Forced(NamedTuple):
     taken_back: int = 0  # how many of the last tokens are replaced first (1 if the seam was tokenized again)
     token_ids: Sequence[int] = ()  # in order; the row has taken them already
     likely: Sequence[int] = ()  # the tokens after them, the rest of the forced text, left to the model: a good draft
-    # For those of ``token_ids`` where the token limit narrows the mask, by index: it forbids other ways to write them.
-    narrowed: Mapping[int, Narrowed] = MappingProxyType({})
 
 
 @dataclass(eq=False, repr=False)
@@ -47,6 +44,9 @@ class ForcedText:
     may_stop: bool  # whether a row ends by itself if only a stop token may come
 
     def __post_init__(self) -> None:
+        # Of the tokens that ``advance`` has returned last, by index, and maybe of later ones: the masks where the token
+        # limit forbids other ways to write the text.
+        self.narrowed: dict[int, Narrowed] = {}
         self._others: dict[int, ForcedText] = {}
         self._bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         self._no_stops = ~self.vocabulary.bitmask_of(self.stop_token_ids)  # (words,) int32
@@ -62,7 +62,10 @@ class ForcedText:
         """
         own = self._for_vocabulary_of(row)
         if own is not self:
-            return own.advance(row, before, tokens_left, loose=loose)
+            forced = own.advance(row, before, tokens_left, loose=loose)
+            self.narrowed = own.narrowed
+            return forced
+        self.narrowed = {}
         data = _whole_characters(row.jump_forward_bytes())
         forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Forced text that could not be taken has to be sampled: then the row is not at its end either.
@@ -112,19 +115,12 @@ class ForcedText:
             if rewritten is not None:
                 row.rewind(1)
                 left = None if tokens_left is None else tokens_left + 1
-                forced = self._forced(1, row, before[:-1], rewritten, left)
-                if forced.token_ids:
-                    return forced
+                taken, likely = self._without_seam(row, before[:-1], self._taken(row, rewritten, left))
+                if taken:
+                    return Forced(1, taken, likely)
                 row.advance(before[-1])
-        return self._forced(0, row, before, self.continuation(before, data), tokens_left)
-
-    def _forced(
-        self, taken_back: int, row: Row, before: Sequence[int], token_ids: Sequence[int], tokens_left: int | None
-    ) -> Forced:
-        """Advance the row over these tokens, as far as they are forced and its budget allows."""
-        taken, narrowed = self._taken(row, token_ids, tokens_left)
-        kept, likely = self._without_seam(row, before, taken)
-        return Forced(taken_back, kept, likely, {i: both for i, both in narrowed.items() if i < len(kept)})
+        taken = self._taken(row, self.continuation(before, data), tokens_left)
+        return Forced(0, *self._without_seam(row, before, taken))
 
     def _without_seam(self, row: Row, before: Sequence[int], taken: list[int]) -> tuple[list[int], list[int]]:
         """Split off the tokens at the end that others may replace, and rewind the row over them."""
@@ -154,24 +150,23 @@ class ForcedText:
         row.rewind(len(taken) - kept)
         return taken[:kept], taken[kept:]
 
-    def _taken(
-        self, row: Row, token_ids: Sequence[int], tokens_left: int | None
-    ) -> tuple[list[int], dict[int, Narrowed]]:
-        """Advance over the tokens that the row accepts and its budget allows; returns them, and the narrowed masks."""
+    def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
+        """Advance over the tokens that the row accepts and its budget allows; returns them."""
         bound = tokens_left is not None and row.can_finish_in(tokens_left)
         taken: list[int] = []
-        narrowed: dict[int, Narrowed] = {}
+        self.narrowed = {}
         for token_id in token_ids[: row.num_taken(token_ids)]:
-            if bound and (both := row.narrowed((tokens_left or 0) - len(taken))) is not None:
-                narrowed[len(taken)] = both
+            left = (tokens_left or 0) - len(taken)
+            if bound and (both := row.narrowed(left)) is not None:
+                self.narrowed[len(taken)] = both
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer may use more tokens than the minimum.
-            if bound and row.can_finish_in((tokens_left or 0) - len(taken)) is False:
+            if bound and row.can_finish_in(left - 1) is False:
                 row.rewind(1)
                 taken.pop()
                 break
-        return taken, narrowed
+        return taken
 
     def _must_stop(self, row: Row) -> bool:
         return row.may_stop() and row.fill(self._bitmask, 0) and not (self._bitmask[0].numpy() & self._no_stops).any()

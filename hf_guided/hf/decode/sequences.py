@@ -77,8 +77,9 @@ def jump_forward(sequence: SequenceState, session: Session, stops: RowStops, for
             sequence.unfed -= forced.taken_back
         first = len(sequence.token_ids)
         added = sequence.append(forced.token_ids, stops)
-        # The scores of a token that replaces a chosen one have been seen.
-        sequence.narrowed |= {first + i: both for i, both in forced.narrowed.items() if forced.taken_back <= i < added}
+        if left is not None:  # the scores of a token that replaces a chosen one have been seen
+            narrowed = forced_text.narrowed.items()
+            sequence.narrowed |= {first + i: both for i, both in narrowed if forced.taken_back <= i < added}
         stats.tokens += added - forced.taken_back
         stats.forced_tokens += added - forced.taken_back
         sequence.likely = forced.likely

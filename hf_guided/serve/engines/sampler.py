@@ -255,8 +255,11 @@ class SharedAnswer:
         left = self._tokens_left(self.num_generated)
         if self._after_choice and self.forced_text is not None:
             self._after_choice = False
-            forced = self.forced_text.advance(self.row, self.ids, left, loose=False)
-            self._forced.extend((each, forced.narrowed.get(index)) for index, each in enumerate(forced.token_ids))
+            forced, narrowed = (
+                self.forced_text.advance(self.row, self.ids, left, loose=False),
+                self.forced_text.narrowed,
+            )
+            self._forced.extend((each, narrowed.get(index)) for index, each in enumerate(forced.token_ids))
         if self._forced:
             token_id, self._narrowed = self._forced[0]
             self._words.numpy()[0] = self.vocabulary.bitmask_of([token_id])
