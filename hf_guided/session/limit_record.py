@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..backends.matcher import Narrowed
 from ..trace.events import LimitStep
-from ..vocabulary.bitmask import unpack
+from ..vocabulary.bitmask import allocate_bitmask, unpack
 from .result import GuidedResult
 from .row import Row
 from .transfers import sent_to, to_device
@@ -122,9 +122,16 @@ def narrowed_along(row: Row, token_ids: Sequence[int], tokens_left: int) -> dict
         tokens_left: the limit of the output.
     """
     narrowed: dict[int, Narrowed] = {}
+    if row.matcher is None or not row.matcher.compiled.keeps_budget:
+        return narrowed
+    bitmask = allocate_bitmask(1, row.matcher.compiled.vocabulary.padded_size)
     for index, token_id in enumerate(token_ids):
-        if (both := row.narrowed(tokens_left - index)) is not None:
-            narrowed[index] = both
+        left = tokens_left - index
+        # Filled, not only asked: an engine that searches for a way to the end keeps what it has found.
+        if row.mask_key(left) is None and row.fill(bitmask, 0, left):
+            both = row.narrowed(left, bitmask[0].numpy())
+            if both is not None:
+                narrowed[index] = both
         row.advance(token_id)
     return narrowed
 

@@ -347,9 +347,11 @@ def test_the_steps_of_a_call_of_ones_own() -> None:
     limit = (guide.compile(constraint).matcher().min_tokens_to_finish() or 0) + 2
     inputs = tokenizer(PROMPTS[0], return_tensors="pt")
     start = inputs["input_ids"].shape[1]
-    processor = guide.logits_processor(constraint, max_new_tokens=limit)
-    for _ in range(2):  # the second call forgets the first
-        output = model.generate(**inputs, do_sample=False, max_new_tokens=limit, logits_processor=[processor])
+    processor = guide.logits_processor(constraint, max_new_tokens=limit, overlap=True)
+    for criteria in ([], [processor.companion]):  # the second call forgets the first
+        output = model.generate(
+            **inputs, do_sample=False, max_new_tokens=limit, logits_processor=[processor], stopping_criteria=criteria
+        )
         steps = processor.limit_steps(0)
         found = oracle(
             guide.compile(constraint).matcher(), inputs["input_ids"][0].tolist(), output[0, start:].tolist(), limit
