@@ -85,7 +85,7 @@ class BudgetedEngine(Engine, Protocol):
         """
 
     def is_near_limit(self, tokens_left: int) -> bool:
-        """Whether the budget may forbid a token here that is allowed without it; fast."""
+        """Whether the budget may forbid a token here that is allowed without it; fast. Certain after ``fill``."""
         return True
 
 

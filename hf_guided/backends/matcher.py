@@ -230,6 +230,8 @@ class Matcher:
             twin = self.fork()  # an engine that has reached its limit of work cannot be used further
             bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
             by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None else words.copy()
+            if words is None and not twin._engine.is_near_limit(tokens_left):  # the mask has shown it
+                return None
             by_format = twin.fill_row(bitmask, 1, None)
         except Exception:  # the row itself meets the error where its mask needs this work
             return None

@@ -25,14 +25,17 @@ from transformers import LogitsProcessor
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.backends.matcher import Matcher
+from hf_guided.backends.network import FrameEngine
 from hf_guided.cli import commands as cli
 from hf_guided.generation.row_answers import RowSettings
 from hf_guided.integrations.answer_columns import AnswerColumns
+from hf_guided.session import limit_record
 from hf_guided.session.reasoning import Opening
 from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.test_decoder import family
 from tests.pairs import once_each
 
 SCHEMA = {
@@ -135,6 +138,13 @@ def oracle(
         logits = model(torch.tensor([[*prompt, *token_ids]])).logits[0, len(prompt) - 1 : -1].double()
     if processor is not None:
         logits = processor(None, logits)
+    return along(logits, matcher, token_ids, limit, masks)
+
+
+def along(
+    logits: torch.Tensor, matcher: Matcher, token_ids: Sequence[int], limit: int, masks: Any = brute_force
+) -> Found:
+    """The oracle for the logits (tokens, vocab) before each token of an answer."""
     found = Found(0.0, [], 0)
     for index, token_id in enumerate(token_ids):
         by_format, by_both = masks(matcher, limit - index, logits.shape[-1])
@@ -389,3 +399,64 @@ def test_an_assistant_model() -> None:
     for prompt, result in zip(PROMPTS, results, strict=True):
         ids = tokenizer(prompt)["input_ids"]
         check(result, oracle(compiled.matcher(), ids, result.token_ids, limit), sampled=False, exact=1e-3)
+
+
+@pytest.mark.parametrize("jump_forward", [True, False])
+def test_an_encoder_decoder(jump_forward: bool) -> None:
+    tokenizer = vocabularies.demo()
+    model = models.t5(tokenizer)
+    guide = hg.Guide(tokenizer, model)
+    compiled = guide.compile(ASKED["compact"])
+    limit = (compiled.matcher().min_tokens_to_finish() or 0) + 2
+    results = hg.generate(
+        model,
+        tokenizer,
+        PROMPTS[0],
+        ASKED["compact"],
+        guide=guide,
+        max_new_tokens=limit,
+        do_sample=False,
+        jump_forward=jump_forward,
+    )
+    start = model.generation_config.decoder_start_token_id or model.config.decoder_start_token_id
+    ids = torch.tensor([tokenizer(PROMPTS[0])["input_ids"]])
+    with torch.no_grad():
+        answer = torch.tensor([[start, *results[0].token_ids]])
+        logits = model(input_ids=ids, decoder_input_ids=answer).logits[0, :-1].double()
+    check(results[0], along(logits, compiled.matcher(), results[0].token_ids, limit), sampled=False, exact=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3", "mistral"])
+def test_models_that_run_tokens_in_other_ways(name: str) -> None:
+    """Such as one token of each row in a pass, because of sliding windows."""
+    model, guide = family(name)
+    constraint = ASKED["regex"]
+    compiled = guide.compile(constraint)
+    limit = (compiled.matcher().min_tokens_to_finish() or 0) + 2
+    results = hg.generate(
+        model, guide.tokenizer, ["a", "b b b"], constraint, guide=guide, max_new_tokens=limit, do_sample=False
+    )
+    for prompt, result in zip(["a", "b b b"], results, strict=True):
+        ids = guide.tokenizer(prompt)["input_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([[*ids, *result.token_ids]])).logits[0, len(ids) - 1 : -1].double()
+        check(result, along(logits, compiled.matcher(), result.token_ids, limit), sampled=False, exact=1e-3)
+
+
+def test_steps_with_room_weigh_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    near: list[bool] = []
+    asked = FrameEngine.is_near_limit
+
+    def noted(engine: FrameEngine, tokens_left: int) -> bool:
+        near.append(asked(engine, tokens_left))
+        return near[-1]
+
+    def unexpected(*arguments: Any) -> Any:
+        raise AssertionError("a step with room was weighed")
+
+    monkeypatch.setattr(FrameEngine, "is_near_limit", noted)
+    monkeypatch.setattr(limit_record, "weighed", unexpected)
+    model, tokenizer = demo.load()
+    for kwargs in (GREEDY, {**GREEDY, "jump_forward": False}):
+        hg.generate(model, tokenizer, PROMPT, Person, max_new_tokens=200, **kwargs)
+    assert not any(near)
