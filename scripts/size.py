@@ -61,7 +61,7 @@ REASONS = {
     LOOSE: Reason(1350, "Guide with its examples, the tree of errors, limits and environment variables"),
     "hf": Reason(4450, "the fast loop and its block rule know many kinds of models, caches and drafts"),
     "session": Reason(
-        4350, "nearly half is contracts: of threads, streams, and who owns a row when; what a token limit took"
+        4400, "nearly half is contracts: of threads, streams, and who owns a row when; what a token limit took"
     ),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4000, "adapters of five engines; schemas and tags become networks here"),

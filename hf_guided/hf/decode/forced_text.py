@@ -20,9 +20,6 @@ from ...vocabulary.tokens import Vocabulary
 
 _RARE = 8  # joins with less than one in this many of the possible next bytes are ignored
 _SEAM = 24  # bytes at the end of forced text that are examined
-# Where so many more tokens are left than the text needs, the masks of forced text are not made: the limit could only
-# forbid a token that writes the end of the forced text and begins something after it that needs all of them.
-_FAR = 64
 _TRIED = 8  # next bytes for which the tokens are computed again
 
 
@@ -156,7 +153,7 @@ class ForcedText:
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance over the tokens that the row accepts and its budget allows; returns them."""
         bound = tokens_left is not None and row.can_finish_in(tokens_left)
-        near = bound and not row.can_finish_in((tokens_left or 0) - _FAR)
+        near = bound and row.is_near_limit(tokens_left)
         taken: list[int] = []
         self.narrowed = {}
         for token_id in token_ids[: row.num_taken(token_ids)]:

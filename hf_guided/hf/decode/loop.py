@@ -304,8 +304,9 @@ class DecodeLoop:
         self._drafter.observe(i, draft, agreed)
         sequence, stats = self._sequences[i], self.session.stats
         written, firsts = 0, set(draft.ends)
+        near = sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
         for index, token_id in enumerate(draft.tokens[: draft.ends[agreed]]):
-            if index not in firsts:  # it is forced
+            if near and index not in firsts:  # it is forced
                 both = sequence.row.narrowed(self.session.tokens_left(sequence.num_generated))
                 if both is not None:
                     sequence.narrowed[len(sequence.token_ids)] = both
