@@ -84,6 +84,10 @@ class BudgetedEngine(Engine, Protocol):
         Where ``tokens_left`` is too small in any case, or no path was found, the budget forbids nothing.
         """
 
+    def is_near_limit(self, tokens_left: int) -> bool:
+        """Whether the budget may forbid a token here that is allowed without it; fast. Certain after ``fill``."""
+        return True
+
 
 class MaskedEngine(BudgetedEngine, Protocol):
     """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
@@ -105,6 +109,10 @@ class MaskedEngine(BudgetedEngine, Protocol):
     def fill(self, bitmask: Tensor, row: int, tokens_left: int | None = None) -> None:
         """See ``BudgetedEngine.fill``."""
         self.write_mask(bitmask[row].numpy(), tokens_left)
+
+    def is_near_limit(self, tokens_left: int) -> bool:
+        """See ``BudgetedEngine.is_near_limit``."""
+        return self.mask_key(tokens_left) is None
 
 
 class Stepper(Protocol):

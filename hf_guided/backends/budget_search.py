@@ -210,6 +210,12 @@ class _BudgetEngine(BudgetedEngine):
         words = self._search.vocabulary.bitmask_of(list(detours))
         bitmask[row].numpy()[: len(words)] &= words
 
+    def is_near_limit(self, tokens_left: int) -> bool:
+        if (last := self._last) is None:
+            return True
+        since = len(self._taken) - last.position
+        return last.path is not None and tokens_left <= len(last.path) + 1 + _MARGIN * (since + 1)
+
     def _path(self) -> list[int] | None:
         """A path from here: the rest of the last one, if the text followed it, or a new one."""
         if self.engine.is_completed():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,18 @@ class Tokens:
             self.text_words[index] &= ~bit
         self.stop_words = [*stops.items()]
         self.stops_are_text = any(map(vocabulary.is_text, stop_token_ids))
+
+
+class Narrowed(NamedTuple):
+    """The masks of a position at which a token limit forbids tokens that the format allows.
+
+    Args:
+        by_format: (words,) int32, the tokens that the format allows.
+        by_both: (words,) int32, those among them after which the text can be finished within the limit.
+    """
+
+    by_format: NDArray[np.int32]
+    by_both: NDArray[np.int32]
 
 
 def _as_int(name: str, value: Any) -> int:
@@ -200,6 +212,30 @@ class Matcher:
         """Do ``fill_next_token_bitmask``, and return the row of the bitmask, (words,) int32, not a copy."""
         self._take(bitmask)
         return self._fill(bitmask, row, tokens_left)
+
+    def narrowed(self, tokens_left: int, words: NDArray[np.int32] | None = None) -> Narrowed | None:
+        """How a limit narrows the mask here; None if it forbids no token, or the engine cannot tell.
+
+        Args:
+            tokens_left: the limit, see ``fill_next_token_bitmask``.
+            words: the mask within the limit, (words,) int32, if it has been filled; copied.
+        """
+        if self._stops or not self.compiled.keeps_budget:
+            return None
+        from ..vocabulary.bitmask import allocate_bitmask
+
+        try:
+            if not self._engine.is_near_limit(tokens_left):
+                return None
+            twin = self.fork()  # an engine that has reached its limit of work cannot be used further
+            bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
+            by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None else words.copy()
+            if words is None and not twin._engine.is_near_limit(tokens_left):  # the mask has shown it
+                return None
+            by_format = twin.fill_row(bitmask, 1, None)
+        except Exception:  # the row itself meets the error where its mask needs this work
+            return None
+        return Narrowed(by_format, by_both) if (by_format & ~by_both).any() else None
 
     @property
     def stepper(self) -> Stepper | None:

@@ -62,6 +62,11 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         help="refuse a request whose max_tokens may be too few for its format, instead of cutting the answer",
     )
     serve.add_argument(
+        "--valid-is-stop",
+        action="store_true",
+        help='end each complete answer with "stop"; otherwise one that lost content to max_tokens ends with "length"',
+    )
+    serve.add_argument(
         "--continuous-batching", action="store_true", help="serve requests in shared batches, not one after another"
     )
     _add_network(serve)

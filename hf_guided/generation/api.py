@@ -141,7 +141,8 @@ def generate(model: Any, tokenizer: Any, prompts: Any, constraint: Any, **argume
         **arguments: for ``model.generate``: generation settings, and inputs of the model such as
             ``pixel_values``, which have a row for each prompt. ``max_new_tokens`` is 512 unless a length is given here
             or in a generation config. Rows whose engine knows the way to the end (``Matcher.min_tokens_to_finish``)
-            close their text within it.
+            close their text within it. Where that changes answers, the call warns once, and each of them says so
+            (``GuidedResult.shortened``).
 
     Returns:
         One GuidedResult per prompt, in order; with ``num_return_sequences``, that many neighbours per prompt. With

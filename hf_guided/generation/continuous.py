@@ -19,7 +19,9 @@ from ..hf.compat import continuous_batching_reason
 from ..hf.decode.processors import Scoring
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..session.limit_record import LimitRecord, narrowed_along, with_limit
 from ..session.logprobs import Position, TokenLogprob
+from ..session.requests import row_after_prefix
 from ..session.result import GuidedResult, with_dead_end
 from ..session.session import Session
 from ..session.stats import SessionStats
@@ -114,6 +116,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
                 plan.requests[i], plan.stop_token_ids, pad_token_id=plan.pad_token_id, stats=stats, prompt=prompt
             )
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
+        read = _with_limit(plan, i, prompt, budget, read)
         if plan.options.top_logprobs is not None:
             entries = _logprobs(plan, i, prompt, budget, answers)
             read = [
@@ -122,6 +125,43 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
             ]
         results.append(read)
     return results, stats, seconds
+
+
+def _with_limit(
+    plan: Plan, index: int, prompt: Sequence[int], budget: int, results: Sequence[GuidedResult]
+) -> list[GuidedResult]:
+    """The answers to one prompt with what the token limit did to them.
+
+    The manager may run in a graph that calls no Python, so it takes one more forward pass over each answer that the
+    limit has narrowed.
+    """
+    request, record, logits = plan.requests[index], LimitRecord(), None
+    compiled = None if request.compiled is None else request.compiled.result()
+    first_row = row_after_prefix(compiled, request.prefix, plan.stop_token_ids)
+    for number, result in enumerate(results):
+        narrowed = narrowed_along(first_row.fork(), result.token_ids, budget)
+        if not narrowed:
+            continue
+        logits = _prefix_logits(plan, prompt) if logits is None else logits
+        end = 0
+        for scores in logits.chunks(result.token_ids, _CHUNK):  # (up to _CHUNK, vocab)
+            here = {i - end: both for i, both in narrowed.items() if end <= i < end + len(scores)}
+            record.see(scores, here)
+            for position in here:
+                record.note(number, end + position, position)
+            end += len(scores)
+    return [
+        with_limit(result, record.steps(number), sampled=plan.settings.sampled) for number, result in enumerate(results)
+    ]
+
+
+def _prefix_logits(plan: Plan, prompt: Sequence[int]) -> PrefixLogits:
+    """The model's logits after one prompt."""
+    if plan.cancellation is not None:
+        plan.cancellation.check()
+    kwargs = GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1)
+    inputs, text_ids = padded([prompt], plan.pad_token_id, plan.model), plan.guide.vocabulary.some_text(5)
+    return PrefixLogits(plan.model, inputs, plan.pad_token_id, kwargs, text_ids)
 
 
 def _batching_config(plan: Plan, longest: int) -> ContinuousBatchingConfig:

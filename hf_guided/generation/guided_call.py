@@ -19,6 +19,7 @@ from ..hf.decode.call import DecodeOptions
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor
+from ..session.limit_record import with_limit
 from ..session.options import SessionOptions
 from ..session.reasoning import Opening
 from ..session.reasoning_gate import gate_constraint
@@ -105,6 +106,8 @@ class GuidedCall:
         loop: options of the fast loop; None runs transformers' own loop.
         beams: of each prompt.
         copies: rows of output of each prompt; they are neighbours.
+        sampled: whether tokens are drawn; None where no row has a place of its own, so that it is not known what the
+            token limit did to it.
     """
 
     def __init__(
@@ -116,9 +119,11 @@ class GuidedCall:
         *,
         beams: int = 1,
         copies: int = 1,
+        sampled: bool | None,
     ):
         self._guide, self._requests, self._options = guide, requests, options
-        self._beams, self._copies = beams, copies
+        decides = guide._ranks is None or guide._ranks.first  # only there the masks are known
+        self._beams, self._copies, self._sampled = beams, copies, sampled if decides else None
         self.new_session: Callable[[], Session] = partial(guide._session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
@@ -149,12 +154,17 @@ class GuidedCall:
     ) -> GuidedResult:
         """The result of a row, with the reason if the call had to end it; arguments as for ``reader``."""
         result, reasons = self.reader(row, prompt, pad_token_id).read(token_ids), self.seam.dead_ends
+        result = self.with_limit(row, result)
         if self._beams == 1:
             return with_dead_end(result, reasons.get(row))
         if result.finish_reason != "dead_end":  # another beam has ended
             return result
         first = row // self._copies * self._beams  # beams change places, so the reason of any of them counts
         return with_dead_end(result, next(filter(None, map(reasons.get, range(first, first + self._beams))), None))
+
+    def with_limit(self, row: int, result: GuidedResult) -> GuidedResult:
+        """The result of a row that has ended, with what the token limit did to it."""
+        return with_limit(result, self.seam.limit_steps(row, len(result.token_ids)), sampled=self._sampled)
 
     def reader(self, row: int, prompt: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
         """A reader of a row.

@@ -184,9 +184,18 @@ class PartialRow:
         reader: reads its tokens.
         logprobs: whether log probabilities are recorded; the answer's end then waits for them.
         traced: whether the answer's end waits for the end of the batch, when its trace is complete.
+        with_limit: adds to the result what the token limit did to the answer; called when that has ended.
     """
 
-    def __init__(self, index: int, reader: RowReader, *, logprobs: bool = False, traced: bool = False):
+    def __init__(
+        self,
+        index: int,
+        reader: RowReader,
+        *,
+        logprobs: bool = False,
+        traced: bool = False,
+        with_limit: Callable[[GuidedResult], GuidedResult] = lambda result: result,
+    ):
         self._index = index
         self._reader = reader
         self._split = reader.splitter()
@@ -200,6 +209,7 @@ class PartialRow:
         self._entries: list[TokenLogprob] | None = [] if logprobs else None
         self._shown = 0  # of the entries
         self._traced = traced
+        self._with_limit = with_limit
         self.ended = False
         self._add(b"", reader.prefix)
 
@@ -243,7 +253,7 @@ class PartialRow:
         self.ended = True
         rest = b"" if self._split is None else self._split.rest()
         self._add(rest, b"", final=True)
-        result = with_dead_end(self._reader.result(), dead_end)
+        result = self._with_limit(with_dead_end(self._reader.result(), dead_end))
         if self._entries is not None:
             del self._entries[len(result.token_ids) :]  # tokens after the row left its constraint
             result = replace(result, logprobs=list(self._entries))

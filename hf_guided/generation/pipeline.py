@@ -102,6 +102,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     - ``thinking``: only with ``reasoning``, and unless the prompt had ended it: the text before the answer;
     - ``value``: the answer as a value of the constraint; None if it did not finish;
     - ``finish_reason``: "stop", "length" or "dead_end";
+    - ``shortened``: only where the token limit changed the answer, see ``GuidedResult``: True;
     - ``error``: only where a finished answer could not be turned into a value: the reason.
 
     A chat that ends with a message of the assistant is continued; that message is the beginning of the answer.
@@ -281,8 +282,15 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             fast, options = choose_loop(settings, options)
             loop = options.decode(streamer=None, seeds=None) if fast else None
         budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
-        shown = {"beams": settings.get("num_beams") or 1, "copies": settings.get("num_return_sequences") or 1}
-        call = GuidedCall(guide, requests, options.session(settings.stop_token_ids(), budget), loop, **shown)
+        call = GuidedCall(
+            guide,
+            requests,
+            options.session(settings.stop_token_ids(), budget),
+            loop,
+            beams=settings.get("num_beams") or 1,
+            copies=settings.get("num_return_sequences") or 1,
+            sampled=settings.sampled,
+        )
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
         outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
@@ -317,6 +325,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             elif return_type is ReturnType.FULL_TEXT and isinstance(prompt_text, str):
                 record["generated_text"] = prompt_text + new_text
             record.update(value=result.value, finish_reason=result.finish_reason)
+            if result.shortened:
+                record["shortened"] = True
             if result.thinking is not None:
                 record["thinking"] = result.thinking
             if result.error is not None:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from ..errors import warn
 from ..hf.decode.call import DecodeOptions
 from ..hf.decode.plain_loop import record_output
 from ..hf.decoder import GuidedDecoder
@@ -42,7 +43,23 @@ def run_plan(plan: Plan) -> list[GuidedResult[Any]]:
                     results[i] = [
                         new if _was_refused(old) else old for old, new in zip(results[i], retried, strict=True)
                     ]
-    return [result for copies in results for result in copies]
+    flat = [result for copies in results for result in copies]
+    warn_of_shortened(plan, flat)
+    return flat
+
+
+def warn_of_shortened(plan: Plan, results: Sequence[GuidedResult]) -> None:
+    """Warn if the token limit has changed answers, which look finished."""
+    number, settings = sum(bool(result.shortened) for result in results), plan.settings
+    if number:
+        longest, most = settings.get("max_length"), settings.given_max_new_tokens
+        limit = (
+            f"max_length={longest}" if most is None and longest else f"max_new_tokens={most or DEFAULT_MAX_NEW_TOKENS}"
+        )
+        warn(
+            f"{limit} shortened {number} of {len(results)} answers: near this limit, the model had to write something "
+            "else than it would have written, so that the text ends in time; raise it (result.shortened says which)"
+        )
 
 
 def _was_refused(result: GuidedResult) -> bool:
@@ -91,7 +108,9 @@ class Batch:
         options = plan.options.session(plan.stop_token_ids, budget)
         beams = plan.settings.get("num_beams") or 1
         requests = [plan.requests[i] for i in indices]
-        self._call = GuidedCall(plan.guide, requests, options, loop, beams=beams, copies=self.copies)
+        self._call = GuidedCall(
+            plan.guide, requests, options, loop, beams=beams, copies=self.copies, sampled=plan.settings.sampled
+        )
         self.stats = self._call.stats
 
     def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
@@ -140,6 +159,10 @@ class Batch:
     def dead_end(self, row: int) -> str | None:
         """Why the call had to end a row; None if it had not. Not for beams."""
         return self._call.seam.dead_ends.get(row)
+
+    def with_limit(self, row: int, result: GuidedResult) -> GuidedResult:
+        """A row's result with what the token limit did to it; when the row has ended."""
+        return self._call.with_limit(row, result)
 
     def read(self, row: int, token_ids: Sequence[int]) -> GuidedResult:
         """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""

@@ -19,9 +19,10 @@ from ..errors import users_line, warnings_at
 from ..hf.compat import input_device
 from ..hf.listening import TokenListener
 from ..session.logprobs import TokenLogprob
+from ..session.result import GuidedResult
 from .partial import Partial, PartialRow
 from .plan import Plan
-from .run import Batch, Progress
+from .run import Batch, Progress, warn_of_shortened
 from .threads import Cancellation, Cancelled, surroundings
 
 
@@ -37,7 +38,13 @@ class _Rows:
         """A batch begins, whose first row has this index among all answers."""
         logprobs, traced = self._options.top_logprobs is not None, self._options.trace
         self._rows = [
-            PartialRow(first + row, batch.reader(row), logprobs=logprobs, traced=traced)
+            PartialRow(
+                first + row,
+                batch.reader(row),
+                logprobs=logprobs,
+                traced=traced,
+                with_limit=partial(batch.with_limit, row),
+            )
             for row in range(batch.num_rows)
         ]
         return ()
@@ -95,11 +102,15 @@ def stream_plan(plan: Plan) -> Generator[Partial, None, None]:
     worker.start()
     try:
         with contextlib.closing(Progress(plan)) as progress:
-            rows = _Rows(plan, progress)
+            rows, results = _Rows(plan, progress), list[GuidedResult]()
             while (item := queue.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
-                yield from item(rows)
+                for new in item(rows):
+                    if new.result is not None:
+                        results.append(new.result)
+                    yield new
+            warn_of_shortened(plan, results)
     finally:
         closing.set()
         # Garbage collection may run on any thread: on the worker itself, or on one that the worker waits for.

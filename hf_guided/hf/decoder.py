@@ -20,6 +20,7 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEnc
 from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..session.logprobs import LogprobRecorder, TokenLogprob
 from ..session.session import Session
+from ..trace.events import LimitStep
 from ..vocabulary.retokenize import Continuation
 from .compat import CACHE_NAME, check_no_timestamps, in_step_with_others
 from .decode.block_rule import BlockRule, block_rule
@@ -125,7 +126,7 @@ class GuidedDecoder:
             criteria = StoppingCriteriaList(stopping_criteria)
             call = GenerateCall(model, input_ids, logits_processor, criteria, generation_config, model_kwargs)
             self.prompt_length, self.logprobs, self.plain_reason = call.prompt_length, None, _NOTHING_YET
-            self._session.dead_ends.clear()
+            self._session.forget_rows()
             self._session.limit_call(call.max_new_tokens if self._options.closes else None)
             check_no_timestamps(logits_processor)
             if in_step_with_others(model):
@@ -148,6 +149,10 @@ class GuidedDecoder:
             self._serving.release()
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
+
+    def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
+        """See ``GuidedLogitsProcessor.limit_steps``."""
+        return self._session.limit_record.steps(row, length)
 
     def _run(self, call: GenerateCall) -> Any:
         """Choose a loop for a call, and run it."""

@@ -124,6 +124,14 @@ class GenerationSettings:
         return bool(self.get("do_sample")) and (self.get("num_beams") or 1) == 1
 
     @property
+    def sampled(self) -> bool | None:
+        """Whether each token of a row is drawn; None where rows change places (beams), or in loops of other code."""
+        modes = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION)
+        if self._kwargs.get("custom_generate") is not None or self.generation_mode not in modes:
+            return None
+        return bool(self.get("do_sample"))
+
+    @property
     def one_at_a_time(self) -> bool:
         """Whether transformers runs this mode only with batches of one row."""
         return self._kwargs.get("assistant_model") is not None or bool(self.get("prompt_lookup_num_tokens"))

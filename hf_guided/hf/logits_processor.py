@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, StoppingCriteria
 
 from ..errors import VocabularySizeError
 from ..session.session import Session
+from ..trace.events import LimitStep
 from .compat import check_no_timestamps
 
 
@@ -94,6 +95,18 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         """
         self._session.late_alive.read()  # of a caller's own loop that has left out the last call of ``companion``
         return self._session.dead_ends
+
+    def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
+        """The steps of a row of the last call at which the token limit forbade tokens that the format allows.
+
+        Args:
+            row: the row's number; rows must keep their places, which beams do not.
+            length: number of its output tokens; None counts all steps, also those after rejected drafts.
+
+        Returns:
+            By the index of the step's token in the output.
+        """
+        return self._session.limit_record.steps(row, length)
 
     @property
     def prompt_length(self) -> int:

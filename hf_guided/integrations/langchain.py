@@ -198,7 +198,12 @@ class _Call(ChatCall):
         return UsageMetadata(input_tokens=prompt, output_tokens=answer, total_tokens=prompt + answer)
 
     def _metadata(self, result: GuidedResult[Any]) -> dict[str, Any]:
-        known = {"finish_reason": result.finish_reason, "model_name": self.model_name, "model_provider": "hf_guided"}
+        known: dict[str, Any] = {
+            "finish_reason": result.finish_reason,
+            "model_name": self.model_name,
+            "model_provider": "hf_guided",
+        }
+        known["shortened"] = result.shortened
         return known if result.error is None else known | {"error": result.error}
 
 

@@ -63,7 +63,7 @@ class Answering:
         self, options: ServeOptions, served: ServedModel, engine: Engine, guidance: Guidance, metrics: Metrics
     ):
         self.served, self.engine, self.guidance, self.metrics = served, engine, guidance, metrics
-        self.limits = options.limits
+        self.limits, self.valid_is_stop = options.limits, options.valid_is_stop
         self.admission = Admission(options.limits.max_queue)
         self.pool = ThreadPool(options.limits.render_timeout_s)
         self.defaults = Defaults(
@@ -349,7 +349,8 @@ class _LiveRequest:
         if isinstance(event, Ended):
             if event.error is not None:
                 raise event.error
-            delta = answer.end("stop" if answer.stopped else event.reason)
+            reason = "length" if event.squeezed and not self._shared.valid_is_stop else event.reason
+            delta = answer.end("stop" if answer.stopped else reason, shortened=event.shortened)
         else:
             delta = answer.take(event.token_ids, event.logprobs)
             if answer.stopped and answer.has_all_logprobs:

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from ..constraints.values import Constraint
+from ..session.limit_record import is_shortened
 from ..session.logprobs import TokenLogprob
 from ..session.requests import Request
+from ..trace.events import LimitStep
+from ..vocabulary.tokens import Vocabulary
 
 Kind = Literal["chat", "completion", "response"]
 # A prompt that a template renders, a text, or token ids as they are.
@@ -162,11 +165,35 @@ class Ended:
         answer: which.
         reason: "stop" after a stop token, "length" after ``max_new_tokens``.
         error: why it ended before; its text so far is not to be trusted.
+        shortened: whether the token limit changed it; see ``GuidedResult``.
+        squeezed: whether it lost more than white space by that.
     """
 
     answer: int
     reason: EndReason = "stop"
     error: Exception | None = None
+    shortened: bool = False
+    squeezed: bool = False
+
+
+def ended(
+    answer: int, reason: EndReason, steps: Mapping[int, LimitStep], vocabulary: Vocabulary, *, sampled: bool
+) -> Ended:
+    """The last event of an answer that its engine has finished.
+
+    Args:
+        answer: which.
+        reason: why it ended.
+        steps: what the token limit did to it.
+        vocabulary: of the tokens.
+        sampled: whether its tokens are drawn.
+    """
+    shortened = is_shortened(steps, sampled=sampled)
+    overruled = [step.preferred for step in steps.values() if step.overruled]
+    texts = [vocabulary.token_bytes[token_id] or b"" for token_id in overruled]
+    # A sample may lose half of its probability without the most probable token of any step.
+    squeezed = shortened and (not texts or not all(map(bytes.isspace, texts)))
+    return Ended(answer, reason, None, shortened, squeezed)
 
 
 Event: TypeAlias = "NewTokens | Ended"

@@ -100,6 +100,9 @@ class ServeOptions:
         docs_pages: whether to serve /docs, /redoc and /openapi.json.
         strict_budget: whether a constraint that may not close within the request's max_tokens is refused (400);
             otherwise such an answer ends with the finish reason "length".
+        valid_is_stop: whether a complete answer always ends with the finish reason "stop"; otherwise it ends with
+            "length" if max_tokens has squeezed it: it is in its format, but near the limit the model had to leave out
+            more than white space.
 
     Raises:
         InvalidArgument: an API key that no header can carry, or an origin that is none.
@@ -128,6 +131,7 @@ class ServeOptions:
     allowed_origins: tuple[str, ...] = ()
     docs_pages: bool = False
     strict_budget: bool = False
+    valid_is_stop: bool = False
 
     def __post_init__(self) -> None:
         for key in self.api_keys:  # the message must not show it

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..backends.matcher import Narrowed
 from ..errors import EmptyIntersection, StopTokenError, warn
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import ALL_ALLOWED, unpack
@@ -25,7 +27,7 @@ from .mask_kernel import FALLBACK_SCORE, NOT_MASKED, mask_kernel
 from .mask_table import Lease, MaskTables
 from .row import Row, RowState, mask_keys
 from .stats import SessionStats
-from .transfers import CudaTransfers, PinnedBuffers, Transfer, to_device
+from .transfers import CudaTransfers, PinnedBuffers, Transfer, sent_to, to_device
 
 _SHOWN_TOKENS = 8  # how many allowed tokens an error lists
 
@@ -51,6 +53,7 @@ class Masks(NamedTuple):
         warnings: (message, cause) of warnings to give when the masks are applied.
         lease: keeps the rows of the table.
         transfer: the copy of the masks that are in no table to the GPU; None if there are none, or they stay here.
+        narrowed: the masks of the positions at which the token limit forbids tokens that the format allows.
     """
 
     buffer: Tensor
@@ -62,6 +65,7 @@ class Masks(NamedTuple):
     warnings: tuple[tuple[str, str], ...] = ()
     lease: Lease | None = None
     transfer: Transfer | None = None
+    narrowed: Mapping[int, Narrowed] = MappingProxyType({})
 
     @property
     def own(self) -> Tensor:
@@ -186,6 +190,7 @@ class MaskFiller:
         governed: list[int] = []
         ended: dict[int, str | None] = {}
         new_warnings: list[tuple[str, str]] = []
+        narrowed: dict[int, Narrowed] = {}
         for i, row in enumerate(rows):
             number = i if numbers is None else numbers[i]
             slot, left, taken = known_slots[i], tokens_left[i], 0
@@ -206,6 +211,9 @@ class MaskFiller:
                     continue
                 slots.append(-2 - len(own))
                 own.append(position)
+                # A mask in the table belongs to the format alone.
+                if left is not None and (both := row.narrowed(left - taken, bitmask[first + position].numpy())):
+                    narrowed[position] = both
                 if not row.is_open:
                     ended[position] = reason = row.dead_end
                     bitmask[first + position].numpy()[:] = self._words_after_end(row, alone=len(rows) == 1)
@@ -223,7 +231,9 @@ class MaskFiller:
         if self._recorder is not None:
             self._recorder.spent("fill", began)
         row_numbers, positions = tuple(row_of), tuple(governed)
-        return Masks(bitmask, first, tuple(slots), row_numbers, positions, ended, tuple(new_warnings), lease, transfer)
+        return Masks(
+            bitmask, first, tuple(slots), row_numbers, positions, ended, tuple(new_warnings), lease, transfer, narrowed
+        )
 
     def _words_after_end(self, row: Row, *, alone: bool) -> NDArray[np.int32]:
         """The mask of a row that has ended: its stop tokens, but for those after which generate() has continued.
@@ -285,12 +295,12 @@ class MaskFiller:
         if table is None and masks.lease is not None:  # the first masks of a call are filled before its device is known
             order = {position: -2 - k for k, position in enumerate(masks.governed)}
             slots = tuple(order.get(position, NOT_MASKED) for position in range(len(slots)))
-            own = _sent(masks.bitmask[list(masks.governed)], device)
+            own = sent_to(masks.bitmask[list(masks.governed)], device)
         elif masks.transfer is not None and masks.transfer.tensor.device == device:
             masks.transfer.join()
             own = masks.transfer.tensor
         elif positions := [position for position, slot in enumerate(slots) if slot < NOT_MASKED]:
-            own = _sent(masks.own[positions], device)
+            own = sent_to(masks.own[positions], device)
         kernel, sent = mask_kernel(device), to_device(slots, device, dtype=torch.int32)
         if table is None:
             rows = masks.buffer[:0].to(device) if own is None else own
@@ -336,10 +346,3 @@ class MaskFiller:
         if (cause or message) not in self._warned:
             self._warned.add(cause or message)
             warn(message)
-
-
-def _sent(bitmask: Tensor, device: torch.device) -> Tensor:
-    """A copy on a device; the host does not wait for a GPU."""
-    if device.type != "cuda":
-        return bitmask.to(device)
-    return bitmask.pin_memory().to(device, non_blocking=True)

@@ -299,6 +299,12 @@ class ReasoningEngine(MaskedEngine):
         is_kept = self._thinking_mask(tokens_left) is self._beginnings.words(matched)
         return (self._beginnings.mark, matched) if is_kept else None
 
+    def is_near_limit(self, tokens_left: int) -> bool:
+        """See ``BudgetedEngine.is_near_limit``."""
+        if self.is_thinking:
+            return self._thinking_mask(tokens_left) is not self._beginnings.words(self._states[-1].matched)
+        return cast(BudgetedEngine, self._engine).is_near_limit(tokens_left)
+
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``; never while thinking."""
         return not self.is_thinking and self._engine.is_completed()

@@ -43,6 +43,14 @@ class GuidedResult(Generic[T]):
         thinking: the text before the answer, without its markers; None if the row did not think.
         logprobs: with ``logprobs``, an entry for each of ``token_ids``: how likely the token was.
         trace: how the row was generated, with ``trace=True``; a notebook displays it, ``save`` writes a page.
+        shortened: whether the token limit changed the answer. Near the limit, only tokens after which the text can
+            still end are allowed. A greedy answer is shortened if this forbade the most probable token that the format
+            allows at one of its steps; a sampled one if ``exp(limit_log_mass)`` is below 1/2. None where it is not
+            known: for beams, loops of other code, results that were read from tokens alone, and processes that hold a
+            part of a model without choosing its tokens.
+        limit_log_mass: natural logarithm of the probability that the limit left: at each of these steps, the share of
+            all that the format allows there, at temperature 1; summed over the steps. 0.0 if the limit forbade nothing;
+            None where ``shortened`` is None.
     """
 
     text: str
@@ -54,6 +62,8 @@ class GuidedResult(Generic[T]):
     thinking: str | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False, compare=False)
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
+    shortened: bool | None = None
+    limit_log_mass: float | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         return result_html(
@@ -62,6 +72,7 @@ class GuidedResult(Generic[T]):
             value=self.value,
             error=self.error,
             finish_reason=self.finish_reason,
+            shortened=bool(self.shortened),
             tokens=len(self.token_ids),
             forwards=self.stats.forwards if self.stats is not None else 0,
         )

@@ -34,6 +34,7 @@ def result_html(
     value: Any,
     error: str | None,
     finish_reason: str,
+    shortened: bool,
     tokens: int,
     forwards: int,
 ) -> str:
@@ -45,6 +46,7 @@ def result_html(
         value: the answer's.
         error: why there is no value.
         finish_reason: of ``GuidedResult``.
+        shortened: of ``GuidedResult``.
         tokens: how many were generated.
         forwards: forward passes of the whole batch; 0 if they were not counted.
     """
@@ -56,6 +58,8 @@ def result_html(
     if error is not None:
         rows.append(("error", _text(error, _MOST_TEXT)))
     rows.append(("finish reason", _REASONS[finish_reason]))
+    if shortened:
+        rows.append(("shortened", "yes (the token limit changed the answer; raise it)"))
     rows.append(("tokens", f"{tokens:,}"))
     if forwards:
         rows.append(("forward passes", f"{forwards:,} (of the whole batch)"))

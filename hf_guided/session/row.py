@@ -26,16 +26,20 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..backends.base import Engine, Stepper
-from ..backends.matcher import Matcher
+from ..backends.matcher import Matcher, Narrowed
 from ..errors import BackendError, CompileLimitExceeded, HFGuidedError
 from ..options import CALL_CPU_S
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[Hashable, tuple[int, ...]]  # a mask's: the engine's key, and the row's stop tokens
 _CLOCK_S = 0.5  # how old a reading of the CPU clock may be
+# Where so many more tokens are left than the text needs, a limit could only forbid a token that writes the end of
+# forced text and begins something after it that needs all of them.
+_FAR = 64
 _readings = threading.local()  # ``last``: the wall time and the CPU time of a thread when both were read last
 
 
@@ -169,6 +173,16 @@ class Row:
         self.is_open = self.is_open and words is not None and bool(np.count_nonzero(words))
         self._dead_end = not self.is_open
         return self.is_open
+
+    def narrowed(self, tokens_left: int | None, words: NDArray[np.int32] | None = None) -> Narrowed | None:
+        """See ``Matcher.narrowed``; None too without a limit, and if the row is not open."""
+        if self.matcher is None or not self.is_open or tokens_left is None:
+            return None
+        return self.matcher.narrowed(tokens_left, words)
+
+    def is_near_limit(self, tokens_left: int | None) -> bool:
+        """Whether the limit may narrow the masks of forced text from here on, so that they have to be made."""
+        return tokens_left is not None and not self.can_finish_in(tokens_left - _FAR)
 
     def mask_key(self, tokens_left: int | None = None) -> Key | None:
         """The key of the mask; None if its engine keeps no masks, or the row has ended, which ``fill`` reports."""

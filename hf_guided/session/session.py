@@ -33,6 +33,7 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
+from .limit_record import LimitRecord
 from .logprobs import LogprobRecorder, TokenLogprob
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
@@ -79,6 +80,7 @@ class Session:
         self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
+        self.limit_record = LimitRecord()  # what the token limit has forbidden in this call
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
@@ -96,9 +98,14 @@ class Session:
         self.late_alive.drop()
         self._settle()
         self._tracker.reset()
-        self.dead_ends.clear()
+        self.forget_rows()
         if self.recorder is not None:
             self.recorder.begin()
+
+    def forget_rows(self) -> None:
+        """Forget how rows of the last call ended."""
+        self.dead_ends.clear()
+        self.limit_record.clear()
 
     def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores with -inf for every token a row's constraint forbids.
@@ -156,6 +163,9 @@ class Session:
         masked = self.apply(scores, masks, late=announced)
         if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
+        if not self.limit_record.is_empty:
+            for row in range(len(scores)):
+                self.limit_record.note(row, self._ids.shape[1] - self._tracker.prompt_length, row)
         if self.recorder is not None:
             self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
         return masked
@@ -290,8 +300,9 @@ class Session:
             late: whether the caller reads ``late_alive`` itself, after it has queued the choice of the tokens. On the
                 CPU there is nothing to read.
         """
+        self.limit_record.see(scores, masks.narrowed)
         if self.recorder is not None:
-            self.recorder.see(scores, masks)
+            self.recorder.see(scores, masks, self.limit_record.step)
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
         masked, alive = self._filler.apply(scores, masks)
@@ -416,7 +427,7 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
-        self.dead_ends.clear()
+        self.forget_rows()
         return self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
 
     def _prepare(self) -> None:

@@ -34,6 +34,13 @@ def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype =
     return torch.tensor(numbers, dtype=dtype, device="cpu", pin_memory=True).to(device, non_blocking=True)
 
 
+def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy of a tensor of the host on a device; the host does not wait for a GPU."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 class Transfer:
     """A copy, to or from a GPU, that may still be running.
 

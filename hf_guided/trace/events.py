@@ -28,6 +28,22 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class LimitStep:
+    """A position at which the token limit forbade tokens that the format allows.
+
+    Args:
+        log_mass: natural logarithm of the share of probability that the limit left, of all that the format allows; from
+            the scores before the mask, at temperature 1; 0.0 or less.
+        preferred: the most probable token that the format allows.
+        overruled: whether the limit forbade it.
+    """
+
+    log_mass: float
+    preferred: int
+    overruled: bool
+
+
+@dataclass(frozen=True)
 class Look:
     """The alternatives at one position of a row.
 
@@ -38,11 +54,13 @@ class Look:
         allowed: how many tokens the mask allowed; in a free row all of the logits' width.
         removed: total probability of the tokens that the mask forbade, 0 to 1.
         best: the most probable tokens, and the most probable of those allowed; the most probable first.
+        limit: what the token limit did here; None where it forbade nothing that the format allows.
     """
 
     allowed: int
     removed: float
     best: tuple[Alternative, ...]
+    limit: LimitStep | None = None
 
     @property
     def overruled(self) -> bool:

@@ -129,6 +129,10 @@
           : `${token.allowed.toLocaleString("en")} of ${count(data.vocabSize, "token")} ${token.allowed === 1 ? "is" : "are"} allowed here. The mask removed ${percent(token.removed)} of the probability.`,
       ),
     );
+    if (token.limit !== undefined) {
+      const instead = token.limit.overruled ? ` Without it, ${quoted(token.limit)} would have been the most probable token.` : "";
+      parts.push(element("p", {}, `The token limit left ${percent(token.limit.left)} of what the format allows.${instead}`));
+    }
     if (token.before !== undefined) {
       parts.push(element("p", {}, `This token: ${percent(token.before)} before the mask, ${percent(token.after)} after it.`));
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -59,6 +60,9 @@ def _token(token: TokenRecord, texts: Mapping[int, TokenText]) -> dict[str, Any]
         data["bytes"] = raw.hex(" ")
     if (look := token.look) is not None:
         data["allowed"], data["removed"], data["overruled"] = look.allowed, _rounded(look.removed), look.overruled
+        if (limit := look.limit) is not None:
+            preferred = _text(limit.preferred, texts)
+            data["limit"] = {"left": _rounded(math.exp(limit.log_mass)), "overruled": limit.overruled, **preferred}
         data["best"] = [
             _text(alternative.token_id, texts)
             | {"id": alternative.token_id, "p": _rounded(alternative.probability), "ok": alternative.allowed}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..vocabulary.bitmask import unpack
-from .events import Activity, Alternative, Kind, Look, Span, TokenRecord, TokenText
+from .events import Activity, Alternative, Kind, LimitStep, Look, Span, TokenRecord, TokenText
 from .trace import Trace
 
 if TYPE_CHECKING:
@@ -101,12 +101,13 @@ class Recorder:
 
     # -- alternatives ------------------------------------------------------------------------------------------------
 
-    def see(self, scores: Tensor, masks: Masks) -> None:
+    def see(self, scores: Tensor, masks: Masks, limits: Mapping[int, LimitStep]) -> None:
         """Record the alternatives of a step, before its tokens are known.
 
         Args:
             scores: (positions, vocab) floating point, any device, before the masks; read only.
             masks: of the same positions.
+            limits: what the token limit did at the positions that it has narrowed.
         """
         log_p = scores.double().log_softmax(-1)  # (positions, vocab)
         p = log_p.exp().nan_to_num_(0.0)  # without a finite score no token is chosen
@@ -117,8 +118,10 @@ class Recorder:
         allowed = allowed.to(scores.device)
         removed = p.masked_fill(allowed, 0.0).sum(-1).clamp_(0.0, 1.0).tolist()
         looks = [
-            Look(count, gone, tuple(best))
-            for count, gone, best in zip(allowed.sum(-1).tolist(), removed, _best(p, allowed), strict=True)
+            Look(count, gone, tuple(best), limits.get(position))
+            for position, (count, gone, best) in enumerate(
+                zip(allowed.sum(-1).tolist(), removed, _best(p, allowed), strict=True)
+            )
         ]
         log_kept = log_p.masked_fill(~allowed, -torch.inf).logsumexp(-1)
         indices = reversed(range(len(self._spans))) if self._has_forwards else ()
@@ -157,7 +160,9 @@ class Recorder:
             tokens = [self._noted(row, position, token_id) for position, token_id in enumerate(output[:length])]
             forwards = sum(span.what == "forward" and row in span.rows for span in self._spans)
         named = {token.token_id for token in tokens}
-        named.update(one.token_id for token in tokens if token.look is not None for one in token.look.best)
+        looks = [token.look for token in tokens if token.look is not None]
+        named.update(one.token_id for look in looks for one in look.best)
+        named.update(look.limit.preferred for look in looks if look.limit is not None)
         texts = {
             i: TokenText(vocabulary.token_bytes[i] if vocabulary.is_text(i) else None, vocabulary.token_text(i))
             for i in named

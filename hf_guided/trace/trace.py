@@ -47,6 +47,11 @@ class Trace:
         """Probability that masks removed, summed over the tokens that the model chose."""
         return sum(token.look.removed for token in self.tokens if token.look is not None)
 
+    @property
+    def narrowed(self) -> int:
+        """The number of tokens at which the model chose, and the token limit forbade tokens that the format allows."""
+        return sum(token.look is not None and token.look.limit is not None for token in self.tokens)
+
     def html(self) -> str:
         """The page: self-contained HTML."""
         return page(self)

@@ -237,7 +237,7 @@ LINE_ENDS = {
 @pytest.mark.parametrize("name", [name for name in published.NAMES if name in LINE_ENDS])
 def test_line_ends_after_thinking_are_allowed_and_not_demanded(name: str) -> None:
     guide = guide_of(name)
-    gate = guide.answer_gate(guide.gate(hg.Reasoning()), DRY)
+    gate = guide._answer_gate(guide.gate(hg.Reasoning()), DRY)
     assert gate is not None
     thought = [*gate.start_ids, *guide.tokenizer.encode(f"Hm.{gate.reasoning.end}", add_special_tokens=False)]
     for constraint, text in (

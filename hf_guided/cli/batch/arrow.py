@@ -22,6 +22,7 @@ from .tables import BadRow, Row, Table, as_cells, copied
 _LARGEST = 2**63
 _TOGETHER = 1000  # rows in memory
 _BAD_VALUES = pa.ArrowException, ValueError, OverflowError  # no UTF-8, or a time past the last year
+_PLAIN = {"tokens": pa.int64(), "shortened": pa.bool_()}  # columns of answers that are no texts
 _Group = tuple[int, Callable[[list[str]], Iterable[Any]]]  # rows that are damaged together, and what reads columns
 
 
@@ -171,7 +172,7 @@ def write_stream(
     fields = [
         pa.field("row", pa.int64()),
         *(typed.schema.field(name) for name in columns),
-        *(pa.field(name, pa.int64() if name == "tokens" else pa.string()) for name in own),
+        *(pa.field(name, _PLAIN.get(name, pa.string())) for name in own),
     ]
     metadata = typed.schema.metadata or {}
     schema = pa.schema(fields, {key: metadata[key] for key in metadata if key == b"huggingface"})
@@ -189,7 +190,7 @@ def write_stream(
                 values: dict[str, Any] = {name: carried[name] for name in columns}
                 values |= {name: _texts([cell.get(name) for cell in cells]) for name in own}
                 values["row"] = [answer.row for answer in here]
-                values["tokens"] = [answer.line.get("tokens") for answer in here]
+                values |= {name: [answer.line.get(name) for answer in here] for name in _PLAIN}
                 writer.write_table(pa.table(values, schema=schema))
             first += len(piece)
 

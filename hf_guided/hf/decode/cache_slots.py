@@ -82,11 +82,13 @@ class CacheSlots:
             and (cache is None or is_empty(cache))
         )
 
-    def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
+    def prefill(self, start: Sequence[Sequence[int]] = (), keep: int = 1) -> Tensor:
         """Run the prompts.
 
         Args:
             start: for each row tokens after its prompt, equally many for all; only if ``prompt_can_grow``.
+            keep: the number of last columns whose logits ``last`` then returns; those of a prompt that is run in chunks
+                are only in its last chunk.
 
         Returns:
             (rows, vocab) float32 logits after the last token, on the device of ``input_ids``.
@@ -99,6 +101,8 @@ class CacheSlots:
         kwargs = self._kwargs
         if model._valid_auto_compile_criteria(kwargs, self._config):
             self._forward = model.get_compiled_call(self._config.compile_config)
+        if "logits_to_keep" in kwargs:
+            kwargs["logits_to_keep"] = keep
         self._outputs = model._prefill(self._ids, self._config, kwargs)
         cache = self.cache
         blocks = self._blocks and _continued(kwargs, self._ids)
@@ -114,7 +118,7 @@ class CacheSlots:
             self._num_prompt_slots = self._num_slots - (len(start[0]) if start else 0)
             self._mask = None if bool(mask.all()) else mask.to(self.device)
         self.wide = blocks and len(self._ids) == 1 and (not kwargs["use_cache"] or grows(cache))
-        return self._last(1)[:, 0]
+        return self.last(1)[:, 0]
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
         """Run the next tokens of every row.
@@ -174,7 +178,7 @@ class CacheSlots:
             self._ids, next_sequence_length=tokens.shape[1] if kwargs["use_cache"] else None, **kwargs
         )
         self._outputs = self._forward(**inputs, return_dict=True)
-        return self._last(keep)
+        return self.last(keep)
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Remove from the cache this many of each row's last tokens, all of the last block; only with ``holes``."""
@@ -240,7 +244,8 @@ class CacheSlots:
             return self._mask
         return torch.ones(len(self._next), self._num_slots, dtype=torch.int64, device=self.device)
 
-    def _last(self, keep: int) -> Tensor:
+    def last(self, keep: int) -> Tensor:
+        """(rows, keep, vocab) float32: the logits of the last columns of the last pass, which has kept them."""
         return self._outputs.logits[:, -keep:].to(dtype=torch.float32, device=self.device)  # type: ignore[no-any-return]
 
 

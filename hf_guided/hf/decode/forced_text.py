@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
+from ...backends.matcher import Narrowed
 from ...session.row import Row
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.retokenize import Continuation
@@ -43,6 +44,9 @@ class ForcedText:
     may_stop: bool  # whether a row ends by itself if only a stop token may come
 
     def __post_init__(self) -> None:
+        # Of the tokens that ``advance`` has returned last, by index, and maybe of later ones: the masks where the token
+        # limit forbids other ways to write the text.
+        self.narrowed: dict[int, Narrowed] = {}
         self._others: dict[int, ForcedText] = {}
         self._bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         self._no_stops = ~self.vocabulary.bitmask_of(self.stop_token_ids)  # (words,) int32
@@ -58,7 +62,10 @@ class ForcedText:
         """
         own = self._for_vocabulary_of(row)
         if own is not self:
-            return own.advance(row, before, tokens_left, loose=loose)
+            forced = own.advance(row, before, tokens_left, loose=loose)
+            self.narrowed = own.narrowed
+            return forced
+        self.narrowed = {}
         data = _whole_characters(row.jump_forward_bytes())
         forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Forced text that could not be taken has to be sampled: then the row is not at its end either.
@@ -146,12 +153,17 @@ class ForcedText:
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance over the tokens that the row accepts and its budget allows; returns them."""
         bound = tokens_left is not None and row.can_finish_in(tokens_left)
+        near = bound and row.is_near_limit(tokens_left)
         taken: list[int] = []
+        self.narrowed = {}
         for token_id in token_ids[: row.num_taken(token_ids)]:
+            left = (tokens_left or 0) - len(taken)
+            if near and (both := row.narrowed(left)) is not None:
+                self.narrowed[len(taken)] = both
             row.advance(token_id)
             taken.append(token_id)
             # The tokenizer may use more tokens than the minimum.
-            if bound and row.can_finish_in((tokens_left or 0) - len(taken)) is False:
+            if bound and row.can_finish_in(left - 1) is False:
                 row.rewind(1)
                 taken.pop()
                 break

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...backends.matcher import Narrowed
 from ...errors import EmptyIntersection, VocabularySizeError
 from ...session.logprobs import LogprobRecorder
 from ...session.masks import Masks
@@ -86,6 +87,8 @@ class DecodeLoop:
         self._sequences: list[SequenceState] = []
         self._logprobs: StepLogprobs | None = None
         self._drafter: DraftBlocks | None = None
+        # For each row of the last pass: its tokens in the cache before, and the number of tokens that were run.
+        self._run: dict[int, tuple[int, int]] = {}
         self._one_each = False  # whether every row runs one token in each forward pass, also within forced text
 
     def run(self) -> list[list[int]]:
@@ -94,7 +97,7 @@ class DecodeLoop:
         Raises:
             VocabularySizeError: the guide was built for another number of columns than the logits have.
         """
-        logits = self._prefill()[:, None]
+        logits = self._prefill()
         slots = self.slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
         drafts = slots.holes and not self._one_each and self._scoring.takes_drafts
@@ -109,6 +112,7 @@ class DecodeLoop:
             scores = self._choose(choice, logits) if choice.rows else None
             if self._logprobs is not None:
                 self._logprobs.end(logits, scores)
+            self._weigh_forced(logits)
             running = self._running()
             if not running:
                 break
@@ -118,7 +122,7 @@ class DecodeLoop:
         return [sequence.token_ids for sequence in self._sequences]
 
     def _prefill(self) -> Tensor:
-        """Run the prompts, and create the rows; (rows, vocab) logits after the last token that was run of each."""
+        """Run the prompts, and create the rows; (rows, columns, vocab) logits of the last columns."""
         session, prompts = self.session, self.call.input_ids.tolist()
         # With log probabilities, the logits after each forced token are needed, and a prefill returns only the last.
         text_too = self._forced is not None and self.new_recorder is None
@@ -128,9 +132,14 @@ class DecodeLoop:
         width = min((sequence.unfed for sequence in self._sequences), default=0)  # a pass has one width for all rows
         if ready and all(sequence.finished for sequence in self._sequences):
             width -= 1  # no token follows the last one, and a cache or the model may have no position left for it
+        keep = 1
+        if any(sequence.narrowed for sequence in self._sequences):  # the logits before forced tokens are needed, too
+            width = 0 if self.call.config.prefill_chunk_size else width
+            keep += width
         began = time.perf_counter_ns()
         start = [sequence.token_ids[sequence.prompt_length :][:width] for sequence in self._sequences]
-        logits = self.slots.prefill(start)
+        self.slots.prefill(start, keep)
+        logits = self.slots.last(keep)
         session.forwarded(began, range(len(prompts)))
         if logits.shape[-1] != session.vocabulary.padded_size:
             raise VocabularySizeError.of_logits(logits.shape[-1], session.vocabulary.padded_size)
@@ -140,6 +149,7 @@ class DecodeLoop:
             self._start_rows(prompts)
         if self.new_recorder is not None:
             self._logprobs = StepLogprobs(self.new_recorder(), self._sequences)
+        self._run = {i: (sequence.prompt_length - 1, 1 + width) for i, sequence in enumerate(self._sequences)}
         return logits
 
     def _start_rows(self, prompts: Sequence[list[int]]) -> None:
@@ -154,12 +164,12 @@ class DecodeLoop:
                 jump_forward(sequence, self.session, self._stops, self._forced)
 
     def _running(self) -> list[int]:
-        # With log probabilities, forced text at the end of a row needs one more forward pass.
+        # Where its log probabilities are needed, forced text at the end of a row takes one more forward pass.
         recorded = self._logprobs
         return [
             i
             for i, sequence in enumerate(self._sequences)
-            if not sequence.finished or (recorded is not None and recorded.pending(sequence))
+            if not sequence.finished or sequence.narrowed or (recorded is not None and recorded.pending(sequence))
         ]
 
     def _forward(self, running: Sequence[int]) -> tuple[_Choice, Tensor]:
@@ -176,17 +186,19 @@ class DecodeLoop:
             if sequence.finished and not self._one_each:
                 unfed.pop()  # no token follows it, and the cache or the model may have no position left for it
             blocks[i] = unfed[:1] if self._one_each else unfed
-        before = [] if self._logprobs is None else [sequence.num_fed for sequence in self._sequences]
+        before = [sequence.num_fed for sequence in self._sequences]
         for sequence, block in zip(self._sequences, blocks, strict=True):
             sequence.unfed -= len(block)
         at_choice = [i for i in running if not self._sequences[i].unfed and not self._sequences[i].finished]
         drafts = {} if self._drafter is None else self._drafter.propose(self._sequences, at_choice)
         for i, draft in drafts.items():
             blocks[i] = [*blocks[i], *draft.tokens]
+        self._run = {i: (before[i], len(block)) for i, block in enumerate(blocks) if block}
         choice = self._prepare(at_choice, drafts)
         keep = 1 + max(draft.ends[-1] for draft in choice.drafts) if choice.drafted else 1
         if self._logprobs is not None:
-            self._logprobs.begin(before, blocks)
+            self._logprobs.begin(self._run)
+        if self._logprobs is not None or any(sequence.narrowed for sequence in self._sequences):
             keep = max(map(len, blocks))
         start = time.perf_counter_ns()
         logits = self.slots.run(blocks, keep)
@@ -235,7 +247,8 @@ class DecodeLoop:
             if first + agreed in dead_ends:  # where the row chooses; none gets beyond a rejected draft
                 self.session.record_dead_end(i, dead_ends[first + agreed])
             if i in choice.choosing:
-                if self.session.recorder is not None or self._logprobs is not None:
+                records = self.session.recorder is not None or self._logprobs is not None
+                if records or not self.session.limit_record.is_empty:
                     # Only confirmed and chosen tokens: all other tokens of the step are forced.
                     for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
                         self._record(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
@@ -279,6 +292,7 @@ class DecodeLoop:
     def _record(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
         """Record a token of a row: after this many tokens of its draft, from the scores with this index."""
         sequence = self._sequences[i]
+        self.session.limit_record.note(i, sequence.num_generated + end, scores)
         if self.session.recorder is not None:
             self.session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
         if self._logprobs is not None:
@@ -289,8 +303,13 @@ class DecodeLoop:
         assert self._drafter is not None
         self._drafter.observe(i, draft, agreed)
         sequence, stats = self._sequences[i], self.session.stats
-        written = 0
-        for token_id in draft.tokens[: draft.ends[agreed]]:
+        written, firsts = 0, set(draft.ends)
+        near = sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
+        for index, token_id in enumerate(draft.tokens[: draft.ends[agreed]]):
+            if near and index not in firsts:  # it is forced
+                both = sequence.row.narrowed(self.session.tokens_left(sequence.num_generated))
+                if both is not None:
+                    sequence.narrowed[len(sequence.token_ids)] = both
             sequence.row.advance(token_id)
             written += sequence.append([token_id], self._stops)
             sequence.unfed -= 1
@@ -312,6 +331,29 @@ class DecodeLoop:
             self.session.violated(i, sequence.row, token_id, sequence.token_ids[sequence.prompt_length :])
         for i, token_id in chosen.items():
             self.session.stats.tokens += self._sequences[i].append([token_id], self._stops)
+
+    def _weigh_forced(self, logits: Tensor) -> None:
+        """Weigh the forced tokens that the limit narrows and whose logits the last pass has given.
+
+        Args:
+            logits: (rows, columns, vocab); the last column belongs to a row's last token, as in step_logprobs.py.
+        """
+        found: list[tuple[int, int, int, Narrowed]] = []
+        for i, (before, width) in self._run.items():
+            sequence = self._sequences[i]
+            for index in [index for index in sequence.narrowed if index <= sequence.num_fed]:
+                found.append((i, index, index - before - 1 - width, sequence.narrowed.pop(index)))
+        if not found:
+            return
+        rows_device, columns_device = to_device([[one[0] for one in found], [one[2] for one in found]], logits.device)
+        scores = self._scoring.unmasked([()] * len(found), logits[rows_device, columns_device])
+        record = self.session.limit_record
+        record.see(scores, {place: one[3] for place, one in enumerate(found)})
+        for place, (i, index, _, _) in enumerate(found):
+            record.note(i, index - self._sequences[i].prompt_length, place)
+        for i in {one[0] for one in found}:
+            if self._sequences[i].finished:  # its end was held back
+                self._sequences[i].report()
 
     def _complete_cache(self) -> None:
         """Bring the cache into the form in which generate() returns it, so that a next turn can continue from it.

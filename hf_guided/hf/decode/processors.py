@@ -49,7 +49,11 @@ class Scoring:
 
         ``ids`` has for each position the token ids before it; ``mask`` applies the masks.
         """
-        return self.warp(ids, mask(_processed(self.before, ids, scores)))
+        return self.warp(ids, mask(self.unmasked(ids, scores)))
+
+    def unmasked(self, ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
+        """Only the processors before the masks; see ``__call__`` for arguments and result."""
+        return _processed(self.before, ids, scores)
 
     def warp(self, ids: Sequence[Sequence[int]], scores: Tensor) -> Tensor:
         """Only the processors after the masks; see ``__call__`` for arguments and result."""

@@ -58,10 +58,10 @@ class _RankZeroSlots(CacheSlots):
         super().__init__(call, blocks=blocks)
         self._ranks = ranks
 
-    def prefill(self, start: Sequence[Sequence[int]] = ()) -> Tensor:
+    def prefill(self, start: Sequence[Sequence[int]] = (), keep: int = 1) -> Tensor:
         """See ``CacheSlots.prefill``."""
-        self._ranks.broadcast("prefill", start)
-        return super().prefill(start)
+        self._ranks.broadcast("prefill", start, keep)
+        return super().prefill(start, keep)
 
     def run(self, blocks: Sequence[Sequence[int]], keep: int = 1) -> Tensor:
         """See ``CacheSlots.run``."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ...backends.matcher import Narrowed
 from ...session.row import Row
 from ...session.session import Session
 from .forced_text import ForcedText
@@ -21,6 +22,8 @@ class SequenceState:
     unfed: int = 0  # how many of the last tokens are not in the model's cache yet
     padding: int = 0  # tokens of padding in the prompt
     likely: Sequence[int] = ()  # tokens that will probably come next, for the model to confirm
+    # Masks that the token limit narrows at forced tokens whose scores are not known yet, by index among ``token_ids``.
+    narrowed: dict[int, Narrowed] = field(default_factory=dict)
     finished: bool = False
     num_reported: int = 0  # how many tokens the listener has been given
     listener: Callable[[Sequence[int]], bool | None] | None = None  # gets final tokens of output; True ends the row
@@ -49,7 +52,12 @@ class SequenceState:
         return len(token_ids)
 
     def report(self) -> None:
-        """Report the new tokens to the listener; all tokens so far are final."""
+        """Report the new tokens to the listener; all tokens so far are final.
+
+        The end of a row is reported when it is known what the token limit did to it.
+        """
+        if self.finished and self.narrowed:
+            return
         if self.listener is not None and (fresh := self.token_ids[self.num_reported :]):
             self.num_reported = len(self.token_ids)
             self.finished = bool(self.listener(fresh)) or self.finished
@@ -67,7 +75,11 @@ def jump_forward(sequence: SequenceState, session: Session, stops: RowStops, for
         if forced.taken_back:
             del sequence.token_ids[-forced.taken_back :]
             sequence.unfed -= forced.taken_back
+        first = len(sequence.token_ids)
         added = sequence.append(forced.token_ids, stops)
+        if left is not None:  # the scores of a token that replaces a chosen one have been seen
+            narrowed = forced_text.narrowed.items()
+            sequence.narrowed |= {first + i: both for i, both in narrowed if forced.taken_back <= i < added}
         stats.tokens += added - forced.taken_back
         stats.forced_tokens += added - forced.taken_back
         sequence.likely = forced.likely

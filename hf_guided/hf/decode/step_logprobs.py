@@ -29,9 +29,9 @@ class StepLogprobs:
         """Whether a finished row has forced text whose logits no forward pass has given yet."""
         return sequence.finished and sequence.unfed > 1
 
-    def begin(self, before: Sequence[int], blocks: Sequence[Sequence[int]]) -> None:
-        """Start a pass: for each row, how many of its tokens are in the cache, and the tokens that run now."""
-        self._run = {i: (before[i], len(block)) for i, block in enumerate(blocks) if block}
+    def begin(self, run: dict[int, tuple[int, int]]) -> None:
+        """Start a pass: for each of its rows, its tokens in the cache before, and the number of tokens that run now."""
+        self._run = run
 
     def chose(self, row: int, index: int, token_id: int, scores: int) -> None:
         """Note a token that was chosen or verified in this step; forced text may still replace it.

@@ -147,6 +147,7 @@ def _finished(result: GuidedResult[Any]) -> str:
         value=result.value,
         error=result.error,
         finish_reason=result.finish_reason,
+        shortened=bool(result.shortened),
         tokens=len(result.token_ids),
         forwards=result.stats.forwards if result.stats is not None else 0,
     )

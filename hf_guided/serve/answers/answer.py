@@ -46,11 +46,13 @@ class Delta(NamedTuple):
         parts: in order.
         logprobs: of the tokens of the text that has been passed on.
         finish_reason: of the answer, if it has ended with them.
+        shortened: whether the token limit changed the answer, if it has ended.
     """
 
     parts: list[Part]
     logprobs: list[ShownToken]
     finish_reason: FinishReason | None = None
+    shortened: bool = False
 
 
 @dataclass
@@ -101,6 +103,7 @@ class Answer:
         self.content = Content()
         self.logprobs: list[ShownToken] = []  # all that have been given
         self.finish_reason: FinishReason | None = None
+        self.shortened = False  # whether the token limit changed it
         self.num_tokens = 0
         self.num_thinking_tokens = 0
         self.vocabulary = vocabulary if gate is None else gate.vocabulary
@@ -158,8 +161,13 @@ class Answer:
         self._total_logprob += sum(token.logprob for token in logprobs)
         return self._delta(parts)
 
-    def end(self, reason: EndReason) -> Delta:
-        """The last of it, with the text that was held back."""
+    def end(self, reason: EndReason, *, shortened: bool = False) -> Delta:
+        """The last of it, with the text that was held back.
+
+        Args:
+            reason: why it ended.
+            shortened: whether the token limit changed it.
+        """
         if self.finish_reason is not None:
             return Delta([], [])
         delta = self._delta(list(self._rest()), ended=True)
@@ -168,7 +176,8 @@ class Answer:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
         called = reason == "stop" and self.content.calls
         self.finish_reason = "tool_calls" if called else reason
-        return delta._replace(finish_reason=self.finish_reason)
+        self.shortened = shortened
+        return delta._replace(finish_reason=self.finish_reason, shortened=shortened)
 
     def _bytes_of(self, token_id: int) -> bytes:
         """The bytes of a token as text; a token that ends the answer has none."""

@@ -8,7 +8,7 @@ from typing import Any
 from ..error_responses import RequestRefused
 from .answer import Answer, Delta, ShownToken
 from .parts import CallBegins, Part, Text, Thinking
-from .writers import Writer, event, listed_logprobs, new_id
+from .writers import Writer, event, listed_logprobs, new_id, own_fields
 
 # What a response says about settings that its request leaves out.
 _DEFAULTS: dict[str, Any] = {
@@ -186,6 +186,7 @@ class ResponseWriter(Writer):
         prompt, made = self._num_prompt_tokens, answer.num_tokens
         return {
             **response,
+            **own_fields(answer.finish_reason, answer.shortened),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [item.as_dict("completed") for item in self._items[:-1]]
             + [item.as_dict(response["status"]) for item in self._items[-1:]],

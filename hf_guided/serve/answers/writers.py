@@ -42,6 +42,11 @@ def listed_logprobs(tokens: Sequence[ShownToken]) -> list[dict[str, Any]]:
     return [{**plain(t.data, t.logprob), "top_logprobs": [plain(*other) for other in t.top]} for t in tokens]
 
 
+def own_fields(finish_reason: str | None, shortened: bool) -> dict[str, Any]:
+    """The field of a choice, or of a response, that OpenAI's API does not have; when the answer has ended."""
+    return {} if finish_reason is None else {"hf_guided": {"shortened": shortened}}
+
+
 class Writer(ABC):
     """Writes the response to one request; a stream is ``begin``, then deltas, then ``finish`` or ``fail``.
 
@@ -135,6 +140,7 @@ class ChatWriter(_ChunkWriter):
                 "message": self._message(answer),
                 "logprobs": None if self._call.logprobs is None else _chat_logprobs(answer.logprobs),
                 "finish_reason": answer.finish_reason,
+                **own_fields(answer.finish_reason, answer.shortened),
             }
             for index, answer in enumerate(answers)
         ]
@@ -153,7 +159,7 @@ class ChatWriter(_ChunkWriter):
         for number, made in enumerate(deltas, 1):
             yield self._delta(index, made, delta.logprobs if number == len(deltas) else ())
         if delta.finish_reason is not None:
-            yield self._delta(index, {}, finish_reason=delta.finish_reason)
+            yield self._delta(index, {}, finish_reason=delta.finish_reason, shortened=delta.shortened)
 
     def _message(self, answer: Answer) -> dict[str, Any]:
         content = answer.content
@@ -169,10 +175,16 @@ class ChatWriter(_ChunkWriter):
         return message
 
     def _delta(
-        self, index: int, delta: dict[str, Any], logprobs: Sequence[ShownToken] = (), finish_reason: str | None = None
+        self,
+        index: int,
+        delta: dict[str, Any],
+        logprobs: Sequence[ShownToken] = (),
+        finish_reason: str | None = None,
+        shortened: bool = False,
     ) -> str:
         shown = _chat_logprobs(logprobs) if logprobs else None
-        return self._chunk({"index": index, "delta": delta, "logprobs": shown, "finish_reason": finish_reason})
+        choice = {"index": index, "delta": delta, "logprobs": shown, "finish_reason": finish_reason}
+        return self._chunk(choice | own_fields(finish_reason, shortened))
 
 
 def _delta_of(part: Part) -> dict[str, Any]:
@@ -206,7 +218,13 @@ class CompletionWriter(_ChunkWriter):
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
         """See ``Writer``."""
         choices = [
-            self._choice(index, self._echo(index) + answer.content.text, answer.logprobs, answer.finish_reason)
+            self._choice(
+                index,
+                self._echo(index) + answer.content.text,
+                answer.logprobs,
+                answer.finish_reason,
+                answer.shortened,
+            )
             for index, answer in enumerate(answers)
         ]
         return self._body(choices, generated)
@@ -223,19 +241,25 @@ class CompletionWriter(_ChunkWriter):
         if text or delta.logprobs:
             yield self._chunk(self._choice(index, text, delta.logprobs))
         if delta.finish_reason is not None:
-            yield self._chunk(self._choice(index, "", finish_reason=delta.finish_reason))
+            yield self._chunk(self._choice(index, "", (), delta.finish_reason, delta.shortened))
 
     def _echo(self, index: int) -> str:
         return self._echoes[index // self._call.num_answers]
 
     def _choice(
-        self, index: int, text: str, logprobs: Sequence[ShownToken] = (), finish_reason: str | None = None
+        self,
+        index: int,
+        text: str,
+        logprobs: Sequence[ShownToken] = (),
+        finish_reason: str | None = None,
+        shortened: bool = False,
     ) -> dict[str, Any]:
         shown = None
         if self._call.logprobs is not None:
             shown = _completion_logprobs(logprobs, self._offsets[index])
             self._offsets[index] += len(b"".join(token.data for token in logprobs).decode(errors="replace"))
-        return {"index": index, "text": text, "logprobs": shown, "finish_reason": finish_reason}
+        choice = {"index": index, "text": text, "logprobs": shown, "finish_reason": finish_reason}
+        return choice | own_fields(finish_reason, shortened)
 
 
 def _completion_logprobs(tokens: Sequence[ShownToken], offset: int) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from ...hf.listening import TokenListener
 from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
-from ..job import Ended, EndReason, NewTokens
+from ...vocabulary.tokens import Vocabulary
+from ..job import Ended, EndReason, NewTokens, ended
 from .jobs import Engine, RunningJob, first_row, left_constraint
-from .sampler import answer_seeds, generation_config, own_processors
+from .sampler import answer_seeds, generation_config, own_processors, samples
 
 
 class OneByOne(Engine):
@@ -64,7 +65,7 @@ class OneByOne(Engine):
         job, model = running.job, self._model
         config, device = generation_config(model, job), input_device(model)
         prompt = () if model.config.is_encoder_decoder else job.prompt  # what the answers follow
-        listener = _AnswerListener(running, answers, prompt)
+        listener = _AnswerListener(running, answers, prompt, self._guide.vocabulary)
         _, budget = first_row(job, self._guide.vocabulary.stops_with_logits(job.stop_token_ids), prompt)
         loop = DecodeOptions(
             closes=budget is not None,  # an answer that cannot be closed is cut
@@ -74,7 +75,8 @@ class OneByOne(Engine):
             top_logprobs=job.top_logprobs,
         )
         options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget)
-        call = listener.call = GuidedCall(self._guide, [job.guided] * len(answers), options, loop)
+        requests, sampled = [job.guided] * len(answers), bool(config.do_sample)
+        call = listener.call = GuidedCall(self._guide, requests, options, loop, sampled=sampled)
         input_ids = torch.tensor([job.prompt] * len(answers), device=device)
         given = {name: _on(value, device, model.dtype) for name, value in job.model_inputs.items()}
         try:
@@ -97,13 +99,14 @@ class _AnswerListener(TokenListener):
         running: their job.
         answers: for each row the answer's number.
         prompt: the tokens that the answers follow.
+        vocabulary: of the tokens.
     """
 
-    def __init__(self, running: RunningJob, answers: Sequence[int], prompt: Sequence[int]):
+    def __init__(self, running: RunningJob, answers: Sequence[int], prompt: Sequence[int], vocabulary: Vocabulary):
         self.call: GuidedCall | None = None  # set before it runs
         self._running = running
         self._answers = answers
-        self._prompt = prompt
+        self._prompt, self._vocabulary = prompt, vocabulary
         self._tokens: list[list[int]] = [[] for _ in answers]
         self._num_logprobs = [0] * len(answers)
 
@@ -142,18 +145,20 @@ class _AnswerListener(TokenListener):
         answer = self._answers[row]
         if self._running.is_open(answer):
             try:
-                self._running.emit(Ended(answer, self._reason(row)))
+                self._running.emit(self._ended(row))
             except Exception as error:  # reading may call the constraint's own code
                 self._running.fail(error, answer)
 
-    def _reason(self, row: int) -> EndReason:
-        job, tokens = self._running.job, self._tokens[row]
+    def _ended(self, row: int) -> Ended:
+        job, tokens, call = self._running.job, self._tokens[row], self.call
+        assert call is not None
         if job.guided.compiled is not None:
-            assert self.call is not None
-            result = self.call.read(row, tokens, self._prompt)
+            result = call.read(row, tokens, self._prompt)
             if result.finish_reason == "dead_end":
                 raise left_constraint(result.error)
-        return "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
+        reason: EndReason = "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
+        steps = call.seam.limit_steps(row, len(tokens))
+        return ended(self._answers[row], reason, steps, self._vocabulary, sampled=samples(job.sampling))
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+from ...backends.matcher import Narrowed
 from ...errors import GenerationError
 from ...hf.compat import input_device
 from ...hf.continuous_batching.compat import ContinuousBatchingLogitsProcessor, effective_config, new_tokens
@@ -24,12 +25,13 @@ from ...hf.decode.forced_text import ForcedText
 from ...hf.decode.processors import Scoring
 from ...hf.seeds import BITS, as_int64, gumbel
 from ...session.apply import apply_bitmask
+from ...session.limit_record import LimitRecord
 from ...session.logprobs import LogprobRecorder, Position, TokenLogprob
 from ...session.row import Row
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.tokens import Vocabulary
-from ..job import Ended, Job, NewTokens, Sampling
+from ..job import EndReason, Job, NewTokens, Sampling, ended
 from .jobs import RunningJob, left_constraint
 
 # Modes that generate() would take from a model's own generation config. A job has none of them.
@@ -185,7 +187,10 @@ class SharedAnswer:
     def __post_init__(self) -> None:
         self.ids = [*self.job.prompt]  # prompt and output
         self._delivered = 0
-        self._forced: deque[int] = deque()  # tokens that the row has taken already, and that are chosen next
+        # Tokens that the row has taken already, and that are chosen next, with the masks that the limit has narrowed.
+        self._forced: deque[tuple[int, Narrowed | None]] = deque()
+        self._narrowed: Narrowed | None = None  # of the next token
+        self._limit = LimitRecord()  # what the token limit did
         self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
         self._words = allocate_bitmask(1, self.vocabulary.padded_size)
         self._entries: list[TokenLogprob] = []  # of tokens that are not delivered yet
@@ -252,12 +257,28 @@ class SharedAnswer:
         left = self._tokens_left(self.num_generated)
         if self._after_choice and self.forced_text is not None:
             self._after_choice = False
-            self._forced.extend(self.forced_text.advance(self.row, self.ids, left, loose=False).token_ids)
+            forced, narrowed = (
+                self.forced_text.advance(self.row, self.ids, left, loose=False),
+                self.forced_text.narrowed,
+            )
+            self._forced.extend((each, narrowed.get(index)) for index, each in enumerate(forced.token_ids))
         if self._forced:
-            self._words.numpy()[0] = self.vocabulary.bitmask_of([self._forced[0]])
-        elif not self.row.fill(self._words, 0, left):
+            token_id, self._narrowed = self._forced[0]
+            self._words.numpy()[0] = self.vocabulary.bitmask_of([token_id])
+        elif self.row.fill(self._words, 0, left):
+            self._narrowed = self.row.narrowed(left, self._words[0].numpy())
+        else:
             raise left_constraint(self.row.dead_end)
         return self._words[0]
+
+    def weigh(self, scores: Tensor) -> None:
+        """Weigh what the token limit does to the next token.
+
+        Args:
+            scores: (1, vocab) before the mask.
+        """
+        self._limit.see(scores, {} if self._narrowed is None else {0: self._narrowed})
+        self._limit.note(0, self.num_generated, 0)
 
     def record(self, logits: Tensor, scores: Tensor, token_id: int) -> None:
         """Record the log probabilities of the token that is chosen now, if they are requested.
@@ -282,7 +303,9 @@ class SharedAnswer:
         if output.is_finished():
             last = output.generated_tokens[-1:]
             stopped = bool(last) and last[0] in self.job.stop_token_ids
-            self.running.emit(Ended(self.number, "stop" if stopped else "length"))
+            steps = self._limit.steps(0, len(output.generated_tokens))
+            reason: EndReason = "stop" if stopped else "length"
+            self.running.emit(ended(self.number, reason, steps, self.vocabulary, sampled=self.samples))
 
     def _tokens_left(self, num_generated: int) -> int | None:
         return None if self.budget is None else self.budget - num_generated
@@ -387,6 +410,8 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         governed = [i for i, row in enumerate(rows) if row in self._masked]
         if not governed:
             return scores
+        for i in governed:
+            self._batch[rows[i]].weigh(scores[i : i + 1])
         masked, alive = apply_bitmask(scores, self._bitmask[list(rows)], governed)
         for i, ok in zip(governed, alive, strict=True):
             if not ok:

@@ -1,0 +1,118 @@
+"""What a server says of an answer that ``max_tokens`` has squeezed, asked by OpenAI's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pydantic
+import pytest
+
+from hf_guided import demo
+from tests.serving import client, serving
+
+
+class Person(pydantic.BaseModel):
+    name: str
+    email: str
+    age: int = pydantic.Field(ge=18, le=99)
+
+
+PROMPT = demo.make_prompt("person", "Our gardener Daria Pinto is 50 years old, reachable at daria@laurel.example.")
+CHAT: list[Any] = [{"role": "user", "content": PROMPT}]
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": Person.model_json_schema()}}
+ROOM, LITTLE = 100, 20  # tokens
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["one by one", "shared batches"])
+def api(request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
+    with serving(continuous_batching=request.param) as url, client(url) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["one by one", "shared batches"])
+def lenient(request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
+    with serving(continuous_batching=request.param, valid_is_stop=True) as url, client(url) as found:
+        yield found
+
+
+def chat(api: openai.OpenAI, *, stream: bool, **asked: Any) -> tuple[str, str, bool]:
+    """(text, finish reason, shortened) of a chat completion."""
+    given = {"model": "demo", "messages": CHAT, "temperature": 0, **asked}
+    if not stream:
+        [choice] = api.chat.completions.create(**given).choices
+        return choice.message.content or "", choice.finish_reason, choice.model_extra["hf_guided"]["shortened"]
+    choices = [chunk.choices[0] for chunk in api.chat.completions.create(**given, stream=True)]
+    own = [choice.model_extra["hf_guided"] for choice in choices if "hf_guided" in choice.model_extra]
+    assert len(own) == 1 and choices[-1].model_extra["hf_guided"] == own[0]
+    return "".join(choice.delta.content or "" for choice in choices), choices[-1].finish_reason, own[0]["shortened"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_that_lost_content_ends_with_length(api: openai.OpenAI, stream: bool) -> None:
+    text, reason, shortened = chat(api, stream=stream, response_format=SCHEMA, max_tokens=LITTLE)
+    assert (reason, shortened) == ("length", True)
+    assert Person.model_validate_json(text).email != "daria@laurel.example"
+    text, reason, shortened = chat(api, stream=stream, response_format=SCHEMA, max_tokens=ROOM)
+    assert (reason, shortened) == ("stop", False)
+    assert Person.model_validate_json(text).email == "daria@laurel.example"
+
+
+def test_parse_raises(api: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "demo", "messages": CHAT, "response_format": Person, "temperature": 0}
+    with pytest.raises(openai.LengthFinishReasonError):
+        api.chat.completions.parse(**asked, max_tokens=LITTLE)
+    assert api.chat.completions.parse(**asked, max_tokens=ROOM).choices[0].message.parsed.name == "Daria Pinto"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_that_lost_content_is_incomplete(api: openai.OpenAI, stream: bool) -> None:
+    form = {"type": "json_schema", "name": "person", "schema": Person.model_json_schema()}
+    for limit, status in ((LITTLE, "incomplete"), (ROOM, "completed")):
+        given: dict[str, Any] = {"model": "demo", "input": PROMPT, "text": {"format": form}, "temperature": 0}
+        if stream:
+            events = list(api.responses.create(**given, max_output_tokens=limit, stream=True))
+            assert events[-1].type == f"response.{status}"
+            response = events[-1].response
+        else:
+            response = api.responses.create(**given, max_output_tokens=limit)
+        reason = None if response.incomplete_details is None else response.incomplete_details.reason
+        assert (response.status, reason) == (status, "max_output_tokens" if limit == LITTLE else None)
+        assert response.model_extra["hf_guided"] == {"shortened": limit == LITTLE}
+
+
+def test_completions_say_it_too(api: openai.OpenAI) -> None:
+    asked = {"model": "demo", "prompt": PROMPT, "temperature": 0, "extra_body": {"response_format": SCHEMA}}
+    for limit, expected in ((LITTLE, ("length", True)), (ROOM, ("stop", False))):
+        [choice] = api.completions.create(**asked, max_tokens=limit).choices
+        assert (choice.finish_reason, choice.model_extra["hf_guided"]["shortened"]) == expected
+        last = [chunk.choices[0] for chunk in api.completions.create(**asked, max_tokens=limit, stream=True)][-1]
+        assert (last.finish_reason, last.model_extra["hf_guided"]["shortened"]) == expected
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_valid_is_stop(lenient: openai.OpenAI, stream: bool) -> None:
+    text, reason, shortened = chat(lenient, stream=stream, response_format=SCHEMA, max_tokens=LITTLE)
+    assert (reason, shortened) == ("stop", True)
+    Person.model_validate_json(text)
+    form: Any = {"type": "regex", "regex": "[a-z]{40}"}
+    assert chat(lenient, stream=stream, response_format=form, max_tokens=3)[1:] == ("length", False), "it was cut"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_white_space_that_is_missing_is_no_loss(api: openai.OpenAI, stream: bool) -> None:
+    space = demo.load()[1].encode(" ", add_special_tokens=False)
+    asked = {"response_format": {"type": "regex", "regex": "x {1,60}y"}, "logit_bias": {str(space[-1]): 100}}
+    text, reason, shortened = chat(api, stream=stream, max_tokens=12, extra_body=asked)
+    assert (text[0], text[-1], text[1:-1].strip()) == ("x", "y", "")
+    assert (reason, shortened) == ("stop", True)
+
+
+def test_samples(api: openai.OpenAI) -> None:
+    """At random, a sample is shortened only if the limit left less than half."""
+    found = {
+        chat(api, stream=False, response_format=SCHEMA, max_tokens=limit, seed=1, extra_body={"temperature": 0.7})[1:]
+        for limit in (LITTLE, ROOM)
+    }
+    assert found == {("length", True), ("stop", False)}
