@@ -228,8 +228,7 @@ class ReasoningEngine(MaskedEngine):
         if moved is None:
             if self.is_thinking or not self._is_answer(token_id) or not self._engine.accept(token_id):
                 return False
-            data = self._gate.vocabulary.token_bytes[token_id] or b""
-            self._states.append(state._replace(lead=self._beginnings.space.lead(state.lead, data), given=1, rest=b""))
+            self._states.append(self._answered(state, token_id))
             return True
         state, given = moved
         for answer_id in given:
@@ -239,16 +238,19 @@ class ReasoningEngine(MaskedEngine):
 
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
-        state, given = self._states[-1], cast("tuple[int, ...]", ())
-        count = 0
-        while count < len(token_ids) and (moved := self._moved(state, token_ids[count])) is not None:
-            state, given = moved
-            count += 1
-        if self._is_before_end(state):
-            return count
-        answer = list(token_ids[count:])
-        text = next((i for i, token_id in enumerate(answer) if not self._is_answer(token_id)), len(answer))
-        return count + self._engine.validate([*given, *answer[:text]]) - len(given)
+        state, answer = self._states[-1], list[int]()
+        counts = []  # of the answer's tokens, after each token
+        for token_id in token_ids:
+            if (moved := self._moved(state, token_id)) is not None:
+                state, given = moved
+            elif self._is_before_end(state) or not self._is_answer(token_id):
+                break
+            else:
+                state, given = self._answered(state, token_id), (token_id,)
+            answer += given
+            counts.append(len(answer))
+        accepted = self._engine.validate(answer)
+        return sum(count <= accepted for count in counts)
 
     def rollback(self, num_tokens: int) -> None:
         """See ``Engine.rollback``."""
@@ -361,6 +363,11 @@ class ReasoningEngine(MaskedEngine):
     def _must_end(self, state: ThinkingState) -> bool:
         most = self._gate.reasoning.max_tokens
         return most is not None and state.thought >= most
+
+    def _answered(self, state: ThinkingState, token_id: int) -> ThinkingState:
+        """The state after a token of the answer alone."""
+        data = self._gate.vocabulary.token_bytes[token_id] or b""
+        return state._replace(lead=self._beginnings.space.lead(state.lead, data), given=1, rest=b"")
 
     def _moved(self, state: ThinkingState, token_id: int) -> tuple[ThinkingState, tuple[int, ...]] | None:
         """The state after one more token of thinking or of the space after it, and the answer's tokens in it.

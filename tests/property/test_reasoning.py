@@ -119,7 +119,7 @@ class Oracle:
             return False
         if token_id in SPECIAL:  # the whole token has to be part of the marker
             if after is not None:
-                return text.endswith(self.end) and len(self.end) >= len(data)
+                return not text.partition(self.end)[2] and len(self.end) >= len(data)
             return any(text.endswith(self.end[:n]) for n in range(len(data), len(self.end)))
         return after is None or any(option.startswith(after) for option in self.options)
 
@@ -167,6 +167,7 @@ def test_masks_equal_a_search_for_the_marker(
 
 
 @law
+@example(compile_set, "a", "bba", ["ba"], None, [0, 5, 1, 1, 0], 3, "b")  # a line end of the answer, then another
 @given(ENGINES, MARKER, MARKER, OPTIONS, st.none() | st.integers(0, 4), PICKS, st.integers(0, 14), SPACE)
 def test_rollback_fork_and_validation(
     compile_: Callable[[Sequence[str]], CompiledConstraint],
