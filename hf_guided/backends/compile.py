@@ -335,9 +335,8 @@ class Compiler:
     ) -> Iterator[tuple[Constraint, list[str | None]]]:
         """The constraint with any object in place of lenient schemas that do not compile, and their tools' names.
 
-        None stands for the answer.
-
-        First in place of those that do not compile alone, then of all, if together they are too large.
+        First in place of those that do not compile alone, then of all, if together they are too large. None stands for
+        the answer.
         """
         if isinstance(constraint, JsonSchema) and constraint.lenient:
             yield constraint.any_object(), [None]

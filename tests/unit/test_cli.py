@@ -360,12 +360,13 @@ def test_serve_options(monkeypatch):
     options = served_with(
         monkeypatch,
         *("--api-key", "key-1", "--api-key", "key-2", "--allowed-origin", "https://a.example", "--docs-pages"),
-        *("--served-model-name", "small", "--strict-budget", "--compile-cache-bytes", "3"),
+        *("--served-model-name", "small", "--strict-budget", "--compile-cache-bytes", "3", "--enforce", "strict-only"),
     )
     assert options.api_keys == ("key-1", "key-2")
     assert "key-1" not in repr(options)
     assert (options.allowed_origins, options.docs_pages) == (("https://a.example",), True)
     assert (options.public_name, options.strict_budget, options.compile_cache_bytes) == ("small", True, 3)
+    assert options.enforce == "strict-only"
     assert served_with(monkeypatch, "--enable-cors").allowed_origins == ("*",)
 
 
