@@ -72,8 +72,8 @@ def with_answer(root: Tag, answer: Constraint, header: str) -> tuple[Tag, Place]
     """
     if root["type"] == "any_text":
         place, format = Place(header), format_of_answer(answer)
-    elif root["type"] == "tags_with_separator":  # there is one tag: a message
-        return with_answer(root["tags"][0], answer, header)
+    elif root["type"] in ("tags_with_separator", "or"):  # one tag, a message; or the same text without its end
+        return with_answer((root.get("tags") or root["elements"])[0], answer, header)
     elif root["type"] == "tag":
         ends = [root["end"]] if isinstance(root["end"], str) else root["end"]
         place = Place(root["begin"], tuple(ends))

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 
 import hf_guided as hg
-from hf_guided.constraints.tool_answers import Place
+from hf_guided.constraints.tool_answers import Place, with_answer
 from hf_guided.serve.answers.answer import Content
 from hf_guided.serve.answers.parts import CallReader
 from tests.effort import repeats
@@ -302,6 +302,14 @@ def test_answers_that_cannot_stand_beside_calls() -> None:
 
 
 def test_the_place_of_an_answer() -> None:
+    free = {"type": "any_text", "excludes": ["</a>"]}
+    marked = {"type": "tag", "begin": "<a>", "content": free, "end": "</a>"}
+    headed = {"type": "sequence", "elements": [{"type": "const_string", "value": "<a>"}, free]}
+    constant = hg.Choice(["x"])
+    assert with_answer(free, constant, "<h>")[1] == Place("<h>")
+    assert with_answer(headed, constant, "")[1] == Place("<a>")
+    assert with_answer(marked, constant, "")[1] == Place("<a>", ("</a>",))
+    assert with_answer({"type": "or", "elements": [marked, headed]}, constant, "")[1] == Place("<a>", ("</a>",))
     assert Place("<a>", ("</a>", "</b>")).answer_in("<a>x</a></b>") == "x</a>"
     assert Place().answer_in("x") == "x"
 
