@@ -60,7 +60,7 @@ REASONS = {
     "hf": Reason(4400, "the fast loop and its block rule know many kinds of models, caches and drafts"),
     "session": Reason(4150, "nearly half is contracts: of threads, streams, and who owns a row when"),
     "trace": Reason(600, "the recorder, the events and the page are files of their own"),
-    "backends": Reason(3950, "adapters of five engines; schemas and tags become networks here"),
+    "backends": Reason(4000, "adapters of five engines; schemas and tags become networks here"),
     "schema": Reason(6150, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1550, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5800, "networks, their exits, and one face for each compiled loop"),
