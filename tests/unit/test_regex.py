@@ -225,8 +225,6 @@ def test_look_around_is_exact(pattern):
         ("(a)?(?(1)a|b)", "conditional", 4),
         ("a(?=b)b(?<=b)b", "to the right of a look-ahead", 7),
         ("a(?=^)b", "looks out", 4),
-        ("a(?x: b)", "verbose", 1),
-        ("(?x)a", "verbose", 0),
         ("(?m)^a", "multi-line", 4),
         ("(^a|$|^b)?" * 4, "too many alternatives", 30),
         ("(?:" * 300 + "a" + ")" * 300, "nest", None),
