@@ -24,7 +24,7 @@ TEXTS = {
     soak_cases.tag: ("<t7>-1</t>", "<t7>-2</t>"),
     soak_cases.model: ('{"n": 7, "ok": false}', '{"n": 8, "ok": false}'),
 }
-STATE = ProcessState(100, 10, 5, ("MainThread",), ("a", "b"), (CacheState(COMPILED_NAME, 9, 9, 1, 1),))
+STATE = ProcessState(100, 5, ("MainThread",), ("a", "b"), (CacheState(COMPILED_NAME, 9, 9, 1, 1),))
 DONE = Round(Counter({("decoder", "valid"): 50}), [], 7)
 
 
@@ -54,7 +54,6 @@ def test_what_is_no_output_is_counted_apart() -> None:
     ("bar", "change"),
     [
         ("memory within 2 %", {"rss": 103}),
-        ("memory of worker processes within 2 %", {"workers_rss": 11}),
         ("threads constant", {"threads": 6}),
         ("descriptors constant", {"descriptors": ("a",)}),
         ("caches within their bounds", {"caches": (CacheState(COMPILED_NAME, 10, 9, 1, 1),)}),
