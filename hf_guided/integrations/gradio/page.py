@@ -258,7 +258,6 @@ def _free_port(host: str, port: int) -> int:
 
 def _blocks(answers: Answers, types: list[str], examples: list[Example], title: str, limits: UiLimits) -> Any:
     """The Gradio app."""
-    kinds = [SCHEMA, PATTERN, CHOICE, *([TYPE] if types else []), FREE]
     with gr.Blocks(title="hf-guided", analytics_enabled=False, fill_width=True) as blocks:
         gr.HTML(
             f'<h1>hf-guided</h1><p>The answers of <b dir="auto">{html.escape(title)}</b> always have the format that '
@@ -267,64 +266,13 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
         )
         with gr.Row():
             with gr.Column(scale=2, min_width=340):
-                prompt = gr.Textbox(
-                    examples[0].prompt,
-                    label="Prompt",
-                    lines=4,
-                    max_lines=12,
-                    max_length=limits.max_prompt_chars,
-                    elem_id="hf-guided-prompt",
-                )
-                kind = gr.Radio(kinds, value=SCHEMA, label="Format of the answer", elem_id="hf-guided-kind")
-                texts = [
-                    _format_text(examples[0].schema, "JSON Schema", "hf-guided-schema", limits, lines=12),
-                    _format_text("[A-Z][a-z]+ [A-Z][a-z]+", "Regular expression", "hf-guided-pattern", limits, lines=2),
-                    _format_text("yes\nno", "Options, one on each line", "hf-guided-options", limits, lines=4),
-                    gr.Dropdown(
-                        types,
-                        value=types[0] if types else None,
-                        label="Python type",
-                        info="Types are given when the page is started. The page takes no code.",
-                        visible=False,
-                        elem_id="hf-guided-type",
-                    ),
-                ]
-                with gr.Row():
-                    run = gr.Button("Generate", variant="primary", size="md", scale=3, elem_id="hf-guided-run")
-                    stop = gr.Button("Stop", size="md", scale=1, min_width=80, elem_id="hf-guided-stop")
-                with gr.Accordion("Settings", open=False):
-                    tokens = gr.Slider(
-                        1,
-                        limits.max_new_tokens,
-                        value=min(_DEFAULT_MAX_NEW_TOKENS, limits.max_new_tokens),
-                        step=1,
-                        label="Most tokens",
-                        elem_id="hf-guided-tokens",
-                    )
-                    temperature = gr.Slider(
-                        0,
-                        MOST_TEMPERATURE,
-                        value=min(answers.temperature, MOST_TEMPERATURE),
-                        step=0.05,
-                        label="Temperature (0: the most likely token)",
-                    )
-                    describe = gr.Checkbox(False, label="Describe the format in the prompt")
-                    trace = gr.Checkbox(True, label="Record the trace")
-                if len(examples) > 1:
-                    gr.Examples(
-                        [[example.prompt, example.schema] for example in examples],
-                        inputs=[prompt, texts[0]],
-                        example_labels=[example.prompt[:60] for example in examples],
-                        cache_examples=False,
-                        api_visibility="private",
-                    )
+                fields, run, stop = _question(answers, types, examples, limits)
             with gr.Column(scale=3, min_width=420):
                 answer = gr.Textbox(
                     label="Answer", lines=4, max_lines=12, interactive=False, elem_id="hf-guided-answer"
                 )
                 status = gr.HTML(note("The answer appears here while it is written."), elem_id="hf-guided-status")
                 frame = gr.HTML("", elem_id="hf-guided-trace")
-        fields = [prompt, kind, *texts, tokens, temperature, describe, trace]
 
         async def generate(*values: Any) -> AsyncGenerator[tuple[Any, ...], None]:
             states = answers.stream(Form(*values))
@@ -351,6 +299,7 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
             show_progress="hidden",
             api_visibility="private",
         )
+        _, kind, *texts = fields[:6]
         kind.change(
             lambda chosen: [gr.update(visible=chosen == each) for each in (SCHEMA, PATTERN, CHOICE, TYPE)],
             kind,
@@ -361,6 +310,65 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
         )
     blocks.queue(max_size=limits.max_queue, default_concurrency_limit=1)
     return blocks
+
+
+def _question(
+    answers: Answers, types: list[str], examples: list[Example], limits: UiLimits
+) -> tuple[list[Any], gr.Button, gr.Button]:
+    """The fields of ``Form`` in their order, and the buttons that begin and stop an answer."""
+    kinds = [SCHEMA, PATTERN, CHOICE, *([TYPE] if types else []), FREE]
+    prompt = gr.Textbox(
+        examples[0].prompt,
+        label="Prompt",
+        lines=4,
+        max_lines=12,
+        max_length=limits.max_prompt_chars,
+        elem_id="hf-guided-prompt",
+    )
+    kind = gr.Radio(kinds, value=SCHEMA, label="Format of the answer", elem_id="hf-guided-kind")
+    texts = [
+        _format_text(examples[0].schema, "JSON Schema", "hf-guided-schema", limits, lines=12),
+        _format_text("[A-Z][a-z]+ [A-Z][a-z]+", "Regular expression", "hf-guided-pattern", limits, lines=2),
+        _format_text("yes\nno", "Options, one on each line", "hf-guided-options", limits, lines=4),
+        gr.Dropdown(
+            types,
+            value=types[0] if types else None,
+            label="Python type",
+            info="Types are given when the page is started. The page takes no code.",
+            visible=False,
+            elem_id="hf-guided-type",
+        ),
+    ]
+    with gr.Row():
+        run = gr.Button("Generate", variant="primary", size="md", scale=3, elem_id="hf-guided-run")
+        stop = gr.Button("Stop", size="md", scale=1, min_width=80, elem_id="hf-guided-stop")
+    with gr.Accordion("Settings", open=False):
+        tokens = gr.Slider(
+            1,
+            limits.max_new_tokens,
+            value=min(_DEFAULT_MAX_NEW_TOKENS, limits.max_new_tokens),
+            step=1,
+            label="Most tokens",
+            elem_id="hf-guided-tokens",
+        )
+        temperature = gr.Slider(
+            0,
+            MOST_TEMPERATURE,
+            value=min(answers.temperature, MOST_TEMPERATURE),
+            step=0.05,
+            label="Temperature (0: the most likely token)",
+        )
+        describe = gr.Checkbox(False, label="Describe the format in the prompt")
+        trace = gr.Checkbox(True, label="Record the trace")
+    if len(examples) > 1:
+        gr.Examples(
+            [[example.prompt, example.schema] for example in examples],
+            inputs=[prompt, texts[0]],
+            example_labels=[example.prompt[:60] for example in examples],
+            cache_examples=False,
+            api_visibility="private",
+        )
+    return [prompt, kind, *texts, tokens, temperature, describe, trace], run, stop
 
 
 def _format_text(value: str, label: str, elem_id: str, limits: UiLimits, *, lines: int) -> Any:
