@@ -280,7 +280,7 @@ def test_a_family_whose_template_leaves_calls_out() -> None:
     tokenizer = copy.deepcopy(guide_of("granite").tokenizer)
     tokenizer.chat_template = LEAVES_CALLS_OUT
     guide = hg.Guide(models.llama(tokenizer), tokenizer)
-    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    options = TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
     made = calls(parallel=True)
     chat = [USER, {"role": "assistant", "content": "I look.", "tool_calls": made}]
     chat += [{"role": "tool", "tool_call_id": call["id"], "content": f"result {i}"} for i, call in enumerate(made)]
@@ -301,7 +301,7 @@ def test_a_family_whose_template_leaves_the_text_beside_calls_out() -> None:
     tokenizer.chat_template = tokenizer.chat_template.replace("{% if m.content %}", "{% if not m.tool_calls %}")
     chat = [USER, {"role": "assistant", "content": "I look.", "tool_calls": calls(parallel=False)}]
     chat.append({"role": "tool", "tool_call_id": "abcDEF120", "content": "noon"})
-    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    options = TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
     prompt = prepared(tokenizer, chat, hg.ToolCalls(TOOLS).for_tokenizer(tokenizer), options)
     assert prompt.chat == chat and "the assistant's text in message 1" in prompt.unseen[0]
 
@@ -314,7 +314,7 @@ def test_a_conversation_by_a_template_without_tools(source: str, format: Any) ->
     model = models.llama(tokenizer)
     with pytest.raises(hg.InvalidConstraint, match=r"hg\.ToolFormat\(begin=.*format='json'"):
         hg.generate(model, tokenizer, [USER], hg.ToolCalls(TOOLS))
-    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    options = TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
     guide = hg.Guide(model, tokenizer)
 
     def prompt_of(chat: list[dict[str, Any]], choice: str) -> str:
