@@ -318,7 +318,7 @@ def call_of(name: str, model_and_tokenizer: tuple[Any, Any]) -> Any:
         "score": lambda *given, **wrong: hg.score(*model_and_tokenizer, *given, **wrong),
         "Model": model,
         "Model.batch": model.batch,
-        "Model.acall": model.acall,
+        "Model.acall": lambda *args, **kwargs: asyncio.run(model.acall(*args, **kwargs)),
         "describe": hg.describe,
         **{each: getattr(guide, each) for each in ("compile", "audit", "submit", "decoder", "logits_processor")},
     }[name]
@@ -464,3 +464,10 @@ def test_looking_for_a_prompt_is_bounded(model_and_tokenizer: tuple[Any, Any], m
     [capital] = tokenizer("A", add_special_tokens=False)["input_ids"]
     assert guide.read(hg.Regex("a*"), [capital, *[letter] * 3000]).finish_reason == "dead_end"
     assert sum(reader.num_taken for reader in readers) < 30_000
+
+
+def test_acall_is_a_coroutine_function(model_and_tokenizer: tuple[Any, Any]) -> None:
+    get = hg.Model(*model_and_tokenizer)
+    assert inspect.iscoroutinefunction(get.acall)
+    with pytest.raises(hg.InvalidArgument, match="acall: too many positional arguments"):
+        asyncio.run(get.acall("Yes? ", ["yes", "no"], 3))
