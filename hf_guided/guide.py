@@ -52,6 +52,7 @@ from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 _LONGEST_PROMPT = 4096  # tokens that are looked through for the beginning of an answer
+_MOST_READ = 20_000  # tokens that are read for this: a fraction of a second
 Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
 
@@ -552,12 +553,15 @@ class Guide:
             raise InvalidArgument(f"token_ids: expected one row, got a tensor of shape {(*shape,)}; read it row by row")
         check("token_ids", token_ids, TOKEN_IDS)
         ids: list[int] = token_ids.tolist() if hasattr(token_ids, "tolist") else [*token_ids]
+        given = SessionOptions(**options)
+        [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
         new_reader = partial(
-            self.reader, constraint, prefix=prefix, pad_token_id=pad_token_id, stats=stats, prompt=prompt, **options
+            self._reader_of, request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
         )
         result = new_reader().read(ids)
         if result.finish_reason == "dead_end" and not result.token_ids:
             # A row of generate() may begin like this too, if other code forced its first token.
+            num_read = 0
             for begin in range(1, min(len(ids), _LONGEST_PROMPT)):
                 reader = new_reader()
                 if reader.take(ids[begin : begin + 1]) and reader.read(ids[begin + 1 :]).finish_reason == "stop":
@@ -565,6 +569,9 @@ class Guide:
                         f"token_ids: expected the tokens after the prompt, got {len(ids)} of which at least the first "
                         f"{begin} are no part of the answer; pass output[row, prompt_length:]"
                     )
+                num_read += reader.num_taken
+                if num_read > _MOST_READ:
+                    break
         return result
 
     @explains_its_arguments(of_guide("reader"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from ..errors import InvalidArgument, UnknownArgument
 from .suggestions import closest
@@ -255,7 +255,15 @@ def explains_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P,
                     raise _unknown(name, call, found)
             raise InvalidArgument(f"{call.name}: {misfit}; write {call.name}({', '.join(required)})")
 
-        return checked
+        if not inspect.iscoroutinefunction(function):
+            return checked
+
+        # Frameworks ask whether it is a coroutine function.
+        @functools.wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return await cast(Any, checked(*args, **kwargs))
+
+        return cast("Callable[P, R]", awaited)
 
     return decorate
 

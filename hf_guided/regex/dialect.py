@@ -99,7 +99,7 @@ def without_verbose_mode(pattern: str, flags: int) -> str:
             text = f"(?{added.replace('x', '')}{'-' * bool(removed)}{removed}:"
         elif found["open"]:
             is_verbose.append(is_verbose[-1])
-        elif found["close"]:
+        elif found["close"] and len(is_verbose) > 1:  # the reader refuses one that closes nothing
             is_verbose.pop()
         written.append(text)
     return "".join(written)

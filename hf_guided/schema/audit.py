@@ -39,6 +39,10 @@ _OF_DEFINITION = re.compile(r"#/(?:definitions|\$defs)/[^/]*")
 _LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
 
+Outcome = Literal["enforced", "annotation", "lost", "narrower", "validator", "ambiguous"]
+_ORDER: tuple[Outcome, ...] = ("lost", "ambiguous", "validator", "narrower", "annotation", "enforced")
+
+
 class AuditRow(NamedTuple):
     """One keyword.
 
@@ -54,7 +58,7 @@ class AuditRow(NamedTuple):
 
     pointer: str
     keyword: str
-    outcome: Literal["enforced", "annotation", "lost", "narrower", "validator", "ambiguous"]
+    outcome: Outcome
     detail: str
 
 
@@ -90,8 +94,7 @@ class Audit:
     def __repr__(self) -> str:
         counts = Counter(row.outcome for row in self.rows)
         found = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        order = ("lost", "validator", "narrower", "annotation", "enforced")
-        shown = sorted(self.rows, key=lambda row: order.index(row.outcome))[:_SCREEN]
+        shown = sorted(self.rows, key=lambda row: _ORDER.index(row.outcome))[:_SCREEN]
         short = tuple(
             row._replace(
                 pointer=_shortened(row.pointer, 40),

@@ -240,7 +240,7 @@ def test_a_call_of_llama_arrives_in_pieces_where_no_answer_is_like_it(answer: An
 def test_the_audit_warns_of_texts_that_are_both() -> None:
     def outcomes(family: str, answer: Any) -> list[str]:
         audit = compiler().audit(hg.ToolCalls(TOOLS, family, answer=answer))
-        assert audit.ok
+        assert audit.ok and repr(audit).splitlines()[0].startswith("Audit: ok")
         return [row.outcome for row in audit.rows]
 
     assert outcomes("llama", LIKE_A_CALL) == ["enforced", "ambiguous", "ambiguous"]

@@ -318,7 +318,7 @@ def call_of(name: str, model_and_tokenizer: tuple[Any, Any]) -> Any:
         "score": lambda *given, **wrong: hg.score(*model_and_tokenizer, *given, **wrong),
         "Model": model,
         "Model.batch": model.batch,
-        "Model.acall": model.acall,
+        "Model.acall": lambda *args, **kwargs: asyncio.run(model.acall(*args, **kwargs)),
         "describe": hg.describe,
         **{each: getattr(guide, each) for each in ("compile", "audit", "submit", "decoder", "logits_processor")},
     }[name]
@@ -451,3 +451,23 @@ def test_read_tells_the_prompt_from_the_answer(model_and_tokenizer: tuple[Any, A
     # A row whose first token other code has forced, and that ends there, is no prompt.
     [first, *_] = tokenizer("yes", add_special_tokens=False)["input_ids"]
     assert guide.read(hg.Regex("[0-9]*"), [first, tokenizer.eos_token_id]).finish_reason == "dead_end"
+
+
+def test_looking_for_a_prompt_is_bounded(model_and_tokenizer: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every end of this text is a beginning of the pattern: reading them all takes the square of its length."""
+    model, tokenizer = model_and_tokenizer
+    guide, readers, reader_of = hg.Guide(model, tokenizer), [], hg.Guide._reader_of
+    monkeypatch.setattr(
+        hg.Guide, "_reader_of", lambda *args, **kwargs: readers.append(reader_of(*args, **kwargs)) or readers[-1]
+    )
+    [letter] = tokenizer("a", add_special_tokens=False)["input_ids"]
+    [capital] = tokenizer("A", add_special_tokens=False)["input_ids"]
+    assert guide.read(hg.Regex("a*"), [capital, *[letter] * 3000]).finish_reason == "dead_end"
+    assert sum(reader.num_taken for reader in readers) < 30_000
+
+
+def test_acall_is_a_coroutine_function(model_and_tokenizer: tuple[Any, Any]) -> None:
+    get = hg.Model(*model_and_tokenizer)
+    assert inspect.iscoroutinefunction(get.acall)
+    with pytest.raises(hg.InvalidArgument, match="acall: too many positional arguments"):
+        asyncio.run(get.acall("Yes? ", ["yes", "no"], 3))

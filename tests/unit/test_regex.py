@@ -268,6 +268,7 @@ def test_unsupported_syntax_of_ecma_262(pattern):
         r"\pL\q",
         "a{1}{2}",
         "{2}b",
+        "(?x:a))b)",
     ],
 )
 def test_malformed_pattern_is_an_re_error(pattern):
