@@ -29,6 +29,7 @@ from .errors import (
     UnsupportedModel,
     reading,
     shown,
+    warn,
 )
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.call import DecodeOptions
@@ -540,8 +541,8 @@ class Guide:
             **options: as when it was generated; see ``logits_processor``.
 
         Raises:
-            InvalidArgument: ``token_ids`` are no token ids, or those of several rows, or begin with the prompt; or the
-                two arguments are swapped.
+            InvalidArgument: ``token_ids`` are no token ids, or those of several rows; or the two arguments are swapped.
+                Tokens that begin with the prompt are a dead end, and a warning says so.
         """
         if TOKEN_IDS.holds(constraint) and not TOKEN_IDS.holds(token_ids):
             raise InvalidArgument(
@@ -560,15 +561,16 @@ class Guide:
         )
         result = new_reader().read(ids)
         if result.finish_reason == "dead_end" and not result.token_ids:
-            # A row of generate() may begin like this too, if other code forced its first token.
+            # A row that was generated without the constraint may begin like this too.
             num_read = 0
             for begin in range(1, min(len(ids), _LONGEST_PROMPT)):
                 reader = new_reader()
                 if reader.take(ids[begin : begin + 1]) and reader.read(ids[begin + 1 :]).finish_reason == "stop":
-                    raise InvalidArgument(
-                        f"token_ids: expected the tokens after the prompt, got {len(ids)} of which at least the first "
-                        f"{begin} are no part of the answer; pass output[row, prompt_length:]"
+                    warn(
+                        f"token_ids: the first {begin} of {len(ids)} tokens are no part of an answer in the format; if "
+                        "they are the prompt, pass output[row, prompt_length:]"
                     )
+                    break
                 num_read += reader.num_taken
                 if num_read > _MOST_READ:
                     break
