@@ -98,7 +98,7 @@ class Found(NamedTuple):
 def stage(name: str = "demo") -> tuple[Any, Any, hg.Guide]:
     tokenizer = getattr(vocabularies, name)()
     model = models.llama(tokenizer).double()
-    return model, tokenizer, hg.Guide(tokenizer, model)
+    return model, tokenizer, hg.Guide(model, tokenizer)
 
 
 def brute_force(matcher: Matcher, left: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -206,7 +206,7 @@ THINK = hg.Reasoning(max_tokens=12)
 def test_thinking_that_the_limit_ends_counts(mode: str, spare: int) -> None:
     tokenizer, guide = stage()[1:]
     kwargs, constraint = MODES[mode], ASKED["compact"]
-    gate = guide.gate(THINK)
+    gate = guide._gate(THINK)
     assert gate is not None
     compiled = gate_constraint(guide.compile(constraint), gate, Opening.NOTHING)
     fewest = compiled.matcher().min_tokens_to_finish()
@@ -405,7 +405,7 @@ def test_an_assistant_model() -> None:
 def test_an_encoder_decoder(jump_forward: bool) -> None:
     tokenizer = vocabularies.demo()
     model = models.t5(tokenizer)
-    guide = hg.Guide(tokenizer, model)
+    guide = hg.Guide(model, tokenizer)
     compiled = guide.compile(ASKED["compact"])
     limit = (compiled.matcher().min_tokens_to_finish() or 0) + 2
     results = hg.generate(

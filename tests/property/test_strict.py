@@ -154,7 +154,7 @@ def test_every_reason_not_to_compile(schema: Any) -> None:
             value = value.calls[0].arguments if value.calls else value.value
         assert value == {"b": [1]}
     with pytest.warns(UserWarning, match="any object is allowed for the answer"):
-        hg.Guide(demo(), len(demo())).compile(answer)
+        hg.Guide(len(demo()), demo()).compile(answer)
 
 
 def test_a_schema_that_is_too_large() -> None:
