@@ -211,6 +211,8 @@ class _BudgetEngine(BudgetedEngine):
         bitmask[row].numpy()[: len(words)] &= words
 
     def is_near_limit(self, tokens_left: int) -> bool:
+        if self.engine.is_completed():  # there the path is empty, and ``fill`` keeps none where much is left
+            return tokens_left <= 1 + _MARGIN
         if (last := self._last) is None:
             return True
         since = len(self._taken) - last.position

@@ -6,7 +6,7 @@ constraint compiled. The web side and the engines share these types alone: an en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -177,22 +177,31 @@ class Ended:
 
 
 def ended(
-    answer: int, reason: EndReason, steps: Mapping[int, LimitStep], vocabulary: Vocabulary, *, sampled: bool
+    answer: int,
+    reason: EndReason,
+    token_ids: Sequence[int],
+    steps: Mapping[int, LimitStep],
+    vocabulary: Vocabulary,
+    *,
+    sampled: bool,
 ) -> Ended:
     """The last event of an answer that its engine has finished.
 
     Args:
         answer: which.
         reason: why it ended.
+        token_ids: its tokens, the stop token too.
         steps: what the token limit did to it.
         vocabulary: of the tokens.
         sampled: whether its tokens are drawn.
     """
     shortened = is_shortened(steps, sampled=sampled)
-    overruled = [step.preferred for step in steps.values() if step.overruled]
-    texts = [vocabulary.token_bytes[token_id] or b"" for token_id in overruled]
-    # A sample may lose half of its probability without the most probable token of any step.
-    squeezed = shortened and (not texts or not all(map(bytes.isspace, texts)))
+    overruled = {index: step.preferred for index, step in steps.items() if step.overruled}
+    texts = [vocabulary.token_bytes[token_id] or b"" for token_id in overruled.values()]
+    # A text that went on after white space, as to a further line, has lost what would have followed. And a sample may
+    # lose half of its probability without the most probable token of any step.
+    went_on = reason == "stop" and len(token_ids) - 1 in overruled
+    squeezed = shortened and (went_on or not texts or not all(map(bytes.isspace, texts)))
     return Ended(answer, reason, None, shortened, squeezed)
 
 

@@ -109,6 +109,15 @@ def test_white_space_that_is_missing_is_no_loss(api: openai.OpenAI, stream: bool
     assert (reason, shortened) == ("stop", True)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_list_whose_lines_are_missing_has_lost_more_than_white_space(api: openai.OpenAI, stream: bool) -> None:
+    line_end = demo.load()[1].encode("\n", add_special_tokens=False)
+    form = {"type": "regex", "regex": "[a-z]{1,2}(\\n[a-z]{1,2}){0,40}"}
+    asked = {"response_format": form, "logit_bias": {str(line_end[-1]): 100}}
+    text, reason, shortened = chat(api, stream=stream, max_tokens=12, extra_body=asked)
+    assert text.count("\n") >= 3 and (reason, shortened) == ("length", True)
+
+
 def test_samples(api: openai.OpenAI) -> None:
     """At random, a sample is shortened only if the limit left less than half."""
     found = {

@@ -19,6 +19,7 @@ from hf_guided.backends.budget_search import CompletionSearch, with_budget
 from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.values import Choice, Constraint, Grammar
 from hf_guided.options import SEARCH_WORK
+from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.effort import repeats
 from tests.property.strategies import allowed, single_bytes, still_open, tiny
 
@@ -232,3 +233,21 @@ def test_completion_from_the_start_is_searched_once(monkeypatch):
     assert len(searched) == 1
     assert matchers[0].accept_token(matchers[0].compiled.vocabulary.encode_bytes(b"[")[0])
     assert matchers[1].num_accepted == 0 and compiled_.matcher().min_tokens_to_finish() is not None
+
+
+@pytest.mark.parametrize("text", ["start: /[a-z]/*", "start: /[a-z]+/"])
+def test_a_text_that_may_end_anywhere_is_near_its_limit_only_there(monkeypatch, text):
+    compiled_ = with_budget(registry.create("llguidance", tiny()).compile(Grammar(text)))
+    matcher = compiled_.matcher()
+    [letter] = compiled_.vocabulary.encode_bytes(b"a")
+    bitmask = allocate_bitmask(1, compiled_.vocabulary.padded_size)
+    forks: list[int] = []
+    fork = type(matcher).fork
+    monkeypatch.setattr(type(matcher), "fork", lambda self: forks.append(left) or fork(self))
+    for left in range(60, 0, -1):
+        matcher.fill_next_token_bitmask(bitmask, tokens_left=left)
+        narrowed = matcher.narrowed(left, bitmask[0].numpy())
+        assert (narrowed is not None) == (allowed(matcher) != allowed(matcher, tokens_left=left))
+        if left > 1:
+            assert matcher.accept_token(letter)
+    assert max(forks) <= 20, "far from the limit, no further mask is made"

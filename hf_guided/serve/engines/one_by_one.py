@@ -158,7 +158,7 @@ class _AnswerListener(TokenListener):
                 raise left_constraint(result.error)
         reason: EndReason = "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
         steps = call.seam.limit_steps(row, len(tokens))
-        return ended(self._answers[row], reason, steps, self._vocabulary, sampled=samples(job.sampling))
+        return ended(self._answers[row], reason, tokens, steps, self._vocabulary, sampled=samples(job.sampling))
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

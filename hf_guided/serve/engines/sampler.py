@@ -301,11 +301,10 @@ class SharedAnswer:
             entries, self._entries = tuple(self._entries[: len(tokens)]), self._entries[len(tokens) :]
             self.running.emit(NewTokens(self.number, tokens, entries))
         if output.is_finished():
-            last = output.generated_tokens[-1:]
-            stopped = bool(last) and last[0] in self.job.stop_token_ids
-            steps = self._limit.steps(0, len(output.generated_tokens))
-            reason: EndReason = "stop" if stopped else "length"
-            self.running.emit(ended(self.number, reason, steps, self.vocabulary, sampled=self.samples))
+            made = output.generated_tokens
+            reason: EndReason = "stop" if made and made[-1] in self.job.stop_token_ids else "length"
+            steps = self._limit.steps(0, len(made))
+            self.running.emit(ended(self.number, reason, made, steps, self.vocabulary, sampled=self.samples))
 
     def _tokens_left(self, num_generated: int) -> int | None:
         return None if self.budget is None else self.budget - num_generated
