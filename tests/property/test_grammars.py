@@ -14,7 +14,7 @@ from lark import Lark, UnexpectedInput
 import hf_guided as hg
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint
-from hf_guided.grammars import components
+from hf_guided.grammars import rule_groups
 from tests.effort import repeats
 from tests.property.strategies import allowed, backend
 from tests.reference.grammar_texts import texts_of
@@ -178,7 +178,7 @@ def test_recursive_rules_have_the_texts_of_their_definition(rng: random.Random) 
 def test_rules_with_too_many_ends_have_the_same_texts(rng: random.Random) -> None:
     """As if the alternatives of each group by both of its ends took too much work."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "_MOST_PRODUCTS", 0)
+        patch.setattr(rule_groups, "_MOST_PRODUCTS", 0)
         test_recursive_rules_have_the_texts_of_their_definition.hypothesis.inner_test(rng)  # type: ignore[attr-defined]
 
 
