@@ -67,7 +67,7 @@ NOT_AFTER_THEIR_PROMPTS = ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek
 @cache
 def guide_of(name: str) -> hg.Guide:
     if name in published.NAMES:
-        return hg.Guide(published.tokenizer_of(name), published.model_of(name))
+        return hg.Guide(published.model_of(name), published.tokenizer_of(name))
     tokenizer: PreTrainedTokenizerBase = copy.deepcopy(vocabularies.tiny_byte_level())
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|assistant|>", "<|user|>", "<|end|>"]})
     tokenizer.eos_token = "<|end|>"
@@ -120,7 +120,7 @@ def ids_of(name: str, text: str) -> list[int]:
     """The tokens of an answer, and one that ends it."""
     guide = guide_of(name)
     text = re.split(ENDS, text)[0] if name not in ONE_CALL else text
-    gate = guide.gate(hg.Reasoning())
+    gate = guide._gate(hg.Reasoning())
     start: list[int] = []
     if gate is not None and text.startswith(gate.reasoning.start):
         start, text = [*gate.start_ids], text.removeprefix(gate.reasoning.start)
@@ -141,7 +141,7 @@ def read(
     for token_id in ids:
         row.add_tokens([token_id])
     assert (row.end(ids).result.value, row.end(ids).text) == (whole.value, whole.text)  # type: ignore[union-attr]
-    [request] = guide.requests([constraint], [None], gate=guide.gate(reasoning))
+    [request] = guide._requests([constraint], [None], gate=guide._gate(reasoning))
     contents = []
     for size in (1, len(ids)):
         answer = Answer(
@@ -237,7 +237,7 @@ LINE_ENDS = {
 @pytest.mark.parametrize("name", [name for name in published.NAMES if name in LINE_ENDS])
 def test_line_ends_after_thinking_are_allowed_and_not_demanded(name: str) -> None:
     guide = guide_of(name)
-    gate = guide._answer_gate(guide.gate(hg.Reasoning()), DRY)
+    gate = guide._answer_gate(guide._gate(hg.Reasoning()), DRY)
     assert gate is not None
     thought = [*gate.start_ids, *guide.tokenizer.encode(f"Hm.{gate.reasoning.end}", add_special_tokens=False)]
     for constraint, text in (
@@ -280,7 +280,7 @@ def test_a_family_whose_template_leaves_calls_out() -> None:
     tokenizer = copy.deepcopy(guide_of("granite").tokenizer)
     tokenizer.chat_template = LEAVES_CALLS_OUT
     guide = hg.Guide(models.llama(tokenizer), tokenizer)
-    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    options = TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
     made = calls(parallel=True)
     chat = [USER, {"role": "assistant", "content": "I look.", "tool_calls": made}]
     chat += [{"role": "tool", "tool_call_id": call["id"], "content": f"result {i}"} for i, call in enumerate(made)]
@@ -301,7 +301,7 @@ def test_a_family_whose_template_leaves_the_text_beside_calls_out() -> None:
     tokenizer.chat_template = tokenizer.chat_template.replace("{% if m.content %}", "{% if not m.tool_calls %}")
     chat = [USER, {"role": "assistant", "content": "I look.", "tool_calls": calls(parallel=False)}]
     chat.append({"role": "tool", "tool_call_id": "abcDEF120", "content": "noon"})
-    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    options = TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
     prompt = prepared(tokenizer, chat, hg.ToolCalls(TOOLS).for_tokenizer(tokenizer), options)
     assert prompt.chat == chat and "the assistant's text in message 1" in prompt.unseen[0]
 
@@ -314,7 +314,7 @@ def test_a_conversation_by_a_template_without_tools(source: str, format: Any) ->
     model = models.llama(tokenizer)
     with pytest.raises(hg.InvalidConstraint, match=r"hg\.ToolFormat\(begin=.*format='json'"):
         hg.generate(model, tokenizer, [USER], hg.ToolCalls(TOOLS))
-    options = TemplateOptions({}, None, show_tools=True, describe=False)
+    options = TemplateOptions({}, None, show_tools=True, describe=False, thinks=False)
     guide = hg.Guide(model, tokenizer)
 
     def prompt_of(chat: list[dict[str, Any]], choice: str) -> str:

@@ -132,7 +132,7 @@ def test_random_texts_are_valid_calls_or_valid_answers(family: str, parallel: bo
             assert text.startswith(before)
             assert found.text in text and found.value == json.loads(found.text)
             jsonschema.validate(found.value, ANSWER)
-    assert min(kinds.values()) > 1
+    assert min(kinds.values()) > 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)
