@@ -81,15 +81,20 @@ def with_answer(root: Tag, answer: Constraint, header: str) -> tuple[Tag, Place]
     else:
         first, last = root["elements"]
         if first["type"] == "const_string":  # a header, and the text
-            place, format = Place(first["value"]), format_of_answer(answer, last["excludes"])
+            place, format = Place(first["value"]), format_of_answer(answer, _marks(last["excludes"]))
         else:
             place = Place(first["begin"], (first["end"] + last["value"],))
-            format = format_of_answer(answer, first["content"]["excludes"])
+            format = format_of_answer(answer, _marks(first["content"]["excludes"]))
     parts = [{"type": "const_string", "value": place.before}, format] if place.before else [format]
     if place.ends:
         texts = [{"type": "const_string", "value": end} for end in place.ends]
         parts.append(texts[0] if len(texts) == 1 else {"type": "or", "elements": texts})
     return (parts[0] if len(parts) == 1 else {"type": "sequence", "elements": parts}), place
+
+
+def _marks(excludes: Sequence[str]) -> list[str]:
+    """The marks that JSON can write with escapes; others separate calls, and no call follows an answer."""
+    return [mark for mark in excludes if re.fullmatch("<[^<>]+>", mark)]
 
 
 def calls_alone(root: Tag) -> Tag:
@@ -118,18 +123,27 @@ def beginnings(part: Tag) -> Iterator[str]:
     kind = part["type"]
     if kind == "const_string":
         yield part["value"]
-    elif kind == "tag":
+    elif kind == "tag" and part["begin"]:
         yield part["begin"]
-    else:
-        inner = part["elements"][:1] if kind == "sequence" else part["elements"] if kind == "or" else part["tags"]
+    elif kind == "tag":
+        yield from beginnings(part["content"])
+    elif inner := part["elements"][:1] if kind == "sequence" else part.get("elements") or part.get("tags"):
         for each in inner:
             yield from beginnings(each)
+    else:  # not a literal text
+        yield ""
+
+
+_OTHER_VALUES = frozenset('["-0123456789')  # with which JSON begins that is no object
 
 
 def may_begin(answer: Constraint | None, start: str) -> bool:
     """Whether JSON of a constraint may begin with a text; False only where that is certain."""
-    if not start.lstrip().startswith("{"):
-        return False
+    first = start.strip()
+    if not first.startswith("{"):
+        kind = answer.schema.get("type") if isinstance(answer, JsonSchema) and isinstance(answer.schema, dict) else None
+        is_json = first[:1] in _OTHER_VALUES or any(word.startswith(first) for word in ("true", "false", "null"))
+        return is_json and kind != "object" and not isinstance(answer, JsonObject)
     schema = closed(answer.schema) if isinstance(answer, JsonSchema) and answer.extra == "forbid" else None
     if not isinstance(schema, dict) or schema.get("additionalProperties") is not False:
         return True

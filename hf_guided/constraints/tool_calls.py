@@ -236,6 +236,11 @@ class ToolCalls(Constraint):
         found = [at for mark in marks if (at := text.find(mark, start)) >= 0]
         return start, min(found) if found else len(text) - max(begun(text[start:], mark) for mark in marks)
 
+    def answer_start(self, text: str) -> int:
+        """Where an answer in its format begins in a text that is no call."""
+        before = self._answer[1].before if self._may_answer else ""
+        return min(len(text), len(before)) if text.startswith(before) or before.startswith(text) else 0
+
     @property
     def _may_call(self) -> bool:
         return self.choice != "none" and bool(self.allowed)

@@ -40,8 +40,8 @@ class ToolFormat:
             a JSON object, as ``{"name": "get_weather", "arguments": {"city": "Rome"}}`` with the defaults.
         arguments: a text with ``{arguments}`` in place of the arguments, which are JSON; or a key.
         end: after each call.
-        first: before the first of an answer's calls. With ``first`` or ``between``, calls follow each other without
-            other text.
+        first: before the first of an answer's calls. With ``first``, ``between`` or ``last``, calls follow each other
+            without other text.
         between: between two calls.
         last: after the last call.
         text: a text with ``{text}`` in place of the text, if an answer without calls has marks of its own.
@@ -97,15 +97,22 @@ class ToolFormat:
             parallel: whether there may be more than one call.
         """
         if self.text != "{text}":
-            calls = self._section(names, parallel=parallel) if names else None
-            return _one_of([calls] if calls and required else [*self._texts(calls), *([calls] if calls else [])])
+            if not names:
+                return _one_of(self._texts(None))
+            mark = self.text.partition("{text}")[0]
+            for name in names:
+                if mark and (self.first + self._call(name, 0)["begin"]).startswith(mark):
+                    raise InvalidConstraint(f"ToolCalls: in this format a call of {name!r} begins as text: {mark!r}")
+            calls = self._section(names, parallel=parallel)
+            # Calls come first: a reader, which does not look for their mark in text, takes the first that fits.
+            return calls if required else _one_of([calls, *self._texts(calls)])
         start = self.first or self._head
         begin = start.lstrip()
         trigger, space = _trigger(begin), start[: len(start) - len(begin)]
         if not names:
             return {"type": "any_text", "excludes": [trigger]}
         spaces = [space, ""] if space else [""]
-        if self.first or self.between:
+        if self._is_section:
             section = self._section(names, parallel=parallel)
             tags = [{**section, "begin": lead + begin} for lead in spaces]
         else:
@@ -115,7 +122,7 @@ class ToolFormat:
             "triggers": [lead + trigger for lead in spaces],
             "tags": tags,
             "at_least_one": required,
-            "stop_after_first": not parallel or bool(self.first or self.between),
+            "stop_after_first": not parallel or self._is_section,
             "excludes": [],
         }
 
@@ -126,7 +133,8 @@ class ToolFormat:
             places = {"{name}": name, "{arguments}": arguments, "{number}": str(number)}
             pieces = _PLACES.split(self.begin + self.name + self.arguments + self.end)
             texts.append("".join(places.get(piece, piece) for piece in pieces))
-        return f"{self.first}{(self.between or _BETWEEN).join(texts)}{self.last}"
+        is_joined = self._is_section or self.text != "{text}"
+        return f"{self.first}{(self.between if is_joined else _BETWEEN).join(texts)}{self.last}"
 
     def _section(self, names: Sequence[str], *, parallel: bool) -> Tag:
         """All calls of an answer, one after another."""
@@ -173,6 +181,11 @@ class ToolFormat:
             "excludes": [],
             "max_whitespace_cnt": _MAX_SPACE if _INDENTED.search(self.name + self.arguments) else None,
         }
+
+    @property
+    def _is_section(self) -> bool:
+        """Whether calls follow each other without other text."""
+        return bool(self.first or self.between or self.last)
 
     @cached_property
     def _head(self) -> str:

@@ -231,9 +231,12 @@ class CallReader:
             ):
                 yield from self._undecided()
             return
+        if not answer.calls:
+            self._start = self._start or self._constraint.answer_start(self._text)
+            self._given = max(self._given, self._start)
         if rest := answer.text[self._given - self._start :]:
             yield Text(rest)
-            self._given = self._given if answer.calls else max(self._given, self._start) + len(rest)
+            self._given = self._given if answer.calls else self._given + len(rest)
         for call in answer.calls[self._num_calls :]:
             yield from self._whole(call.name, json.dumps(call.arguments))
 
@@ -241,8 +244,10 @@ class CallReader:
         """A beginning that may be that of a call, and of an answer: a call, where it has come to the arguments."""
         yield from self._new_calls()
         if not self._num_calls:
-            yield Text(self._text)
+            self._start = self._constraint.answer_start(self._text)
             self._given = len(self._text)
+            if rest := self._text[self._start :]:
+                yield Text(rest)
 
     def _may_hold_a_call(self) -> bool:
         """Whether reading all of the text again may find a new call: that takes time in a long text."""
