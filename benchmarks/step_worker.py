@@ -69,7 +69,7 @@ SEAMS = {"rows": row_steps, "processor": processor_steps, "loop": loop_steps}
 def replays_of(seam: str, rows: int, replays: int) -> list[float]:
     """The median step of each replay."""
     tokenizer = vocabularies.fast_tekken()
-    guide = hg.Guide(len(tokenizer), tokenizer)
+    guide = hg.Guide(model=len(tokenizer), tokenizer=tokenizer)
     constraint = hg.JsonSchema(record12()["schema"], whitespace="flexible")
     guide.compile(constraint)
     replay = make_replay(
