@@ -13,7 +13,6 @@ from .frame_exits import OBJECT, UNREACHABLE, Described, Exits
 from .network import Network
 from .registers import NameRule
 from .rtn import Component, Mark
-from .token_counts import TokenCounts
 from .token_trie import TokenTrie
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ class ObjectExits(NamedTuple):
             state = _end_of(network, component, name)
             for row, exits in enumerate((to_begin, to_end)):
                 legs[row, i] = min(UNREACHABLE, len(name) + exits.size[state])
-        count = TokenCounts(tokens)
-        costs = [count.cost(name) + int(legs[1, i]) - len(name) for i, name in enumerate(names.texts)]
+        costs = [tokens.fewest(name) + int(legs[1, i]) - len(name) for i, name in enumerate(names.texts)]
         order = [*range(names.required), *sorted(range(names.required, len(costs)), key=costs.__getitem__)]
         names = names._replace(texts=tuple(names.texts[i] for i in order))
         legs = np.ascontiguousarray(legs[:, order]) if order else legs

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..vocabulary.tokens import Vocabulary
 
 
+UNWRITABLE = 1 << 29  # tokens: more than any text has
 _ENTRIES = 8  # entries of the arrays, for each string at each level of a trie
 _LONG_RUN = 8  # times the same byte: of tokens with more, the readable ones are taken
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -_."
@@ -286,6 +287,19 @@ class TokenTrie:
     def letters(self) -> bytes:
         """``trie.byte``, for one look at a time."""
         return self.trie.byte.tobytes()
+
+    def fewest(self, text: bytes) -> int:
+        """The number of tokens of a text, in the best way to cut it; ``UNWRITABLE`` where none write it."""
+        counts = [UNWRITABLE] * len(text) + [0]  # of the text from each byte on
+        for start in range(len(text) - 1, -1, -1):
+            node = 0
+            for at in range(start, len(text)):
+                node = self.letters.find(text[at], self.children[node], self.children[node + 1])
+                if node < 0:
+                    break
+                if self.has_token[node] and counts[at + 1] < counts[start]:
+                    counts[start] = counts[at + 1] + 1
+        return counts[0]
 
 
 def packed(bits: NDArray[np.bool_]) -> NDArray[np.int32]:
