@@ -290,7 +290,7 @@ class TokenTrie:
 
     def fewest(self, text: bytes) -> int:
         """The number of tokens of a text, in the best way to cut it; ``UNWRITABLE`` where none write it."""
-        counts = [UNWRITABLE] * len(text) + [0]  # of the text from each byte on
+        counts = [UNWRITABLE] * len(text) + [0]  # tokens from each byte to the end
         for start in range(len(text) - 1, -1, -1):
             node = 0
             for at in range(start, len(text)):

@@ -119,7 +119,7 @@ class Job:
     key: tuple[str, str]  # the key of the constraint, and the backend requested
     constraint: Constraint
     waiters: list[Waiter]
-    line: Line | None = None  # of the first caller's code; None until it begins
+    line: Line | None = None  # the line of the first caller's code; None until it begins
 
 
 class Compiler:

@@ -138,7 +138,7 @@ class FrameMasks:
 
 
 class FrameEngine(MaskedEngine):
-    """One position: the numbers of its sets, one per prefix, the tokens, and the machine's generation; or the start."""
+    """Position of a row: the numbers of its sets, one per prefix, its tokens, and the machine's generation."""
 
     def __init__(
         self,

@@ -134,7 +134,7 @@ def beginnings(part: Tag) -> Iterator[str]:
         yield ""
 
 
-_OTHER_VALUES = frozenset('["-0123456789')  # with which JSON begins that is no object
+_OTHER_VALUES = frozenset('["-0123456789')  # the first characters of JSON that is no object
 
 
 def may_begin(answer: Constraint | None, start: str) -> bool:

@@ -382,7 +382,7 @@ class ToolCalls(Constraint):
         for number, call in enumerate(calls[known:], known):
             try:
                 arguments = settled(call.arguments, self._validator(call.name, exactly=exactly))
-            except Exception:  # of a schema that cannot be enforced, a validator may raise anything
+            except Exception:  # the validator of a schema that cannot be enforced may raise anything
                 if exactly or call.name not in self.lenient:
                     raise
                 arguments = settled(call.arguments, JsonSchema(True).validator())

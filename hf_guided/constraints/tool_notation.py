@@ -29,7 +29,7 @@ _FIRST_MARK = re.compile(r"<[^<>\s]+>")
 
 @dataclass(frozen=True)
 class ToolFormat:
-    """How a model writes tool calls, for ``ToolCalls.format``.
+    """The notation in which a model writes tool calls, for ``ToolCalls.format``.
 
     A call is the texts ``begin``, ``name``, ``arguments`` and ``end``, one after another. The white space before an
     answer's first call may be left out.
@@ -137,7 +137,7 @@ class ToolFormat:
         return f"{self.first}{(self.between if is_joined else _BETWEEN).join(texts)}{self.last}"
 
     def _section(self, names: Sequence[str], *, parallel: bool) -> Tag:
-        """All calls of an answer, one after another."""
+        """The calls of an answer, in their order."""
         shared = 0 if self.first else len(self._head)  # what the calls begin with alike, which is read before each
         calls = {
             "type": "tags_with_separator",
@@ -161,7 +161,7 @@ class ToolFormat:
         return texts
 
     def _call(self, name: str, skipped: int) -> Tag:
-        """One call, without the first characters of it."""
+        """A call without its first characters."""
         elements: list[Tag] = [_text("")]
         for place in _PLACES.split(self.begin + self.name + self.arguments + self.end):
             if place == "{number}":
@@ -189,7 +189,7 @@ class ToolFormat:
 
     @cached_property
     def _head(self) -> str:
-        """What all calls begin with, before the name or a number."""
+        """The text that all calls begin with, before the name or a number."""
         return _PLACES.split(self.begin + self.name)[0]
 
 

@@ -129,7 +129,7 @@ class _CallValues(_Values):
         self._length = 0  # of the text that has been searched
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
-        self._answer: _Values | None = None  # of an answer in its format
+        self._answer: _Values | None = None  # the reader of an answer in its format
 
     def feed(self, text: str) -> list[str]:
         if self._tools.is_call(text) is False:

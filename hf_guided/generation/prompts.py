@@ -75,7 +75,7 @@ def _items(value: Any) -> list[Any] | str | None:
         return value
     if isinstance(value, (bytes, bytearray, Mapping, set, frozenset, Tensor, type)) or hasattr(value, "columns"):
         return None
-    for name in ("to_pylist", "tolist"):  # of pyarrow; of numpy and pandas
+    for name in ("to_pylist", "tolist"):  # the methods of pyarrow; of numpy and pandas
         if callable(method := getattr(value, name, None)):
             listed = method()
             return [*map(_plain, listed)] if isinstance(listed, list) else _items(listed)

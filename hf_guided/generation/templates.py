@@ -178,7 +178,7 @@ def with_shown_calls(templates: Any, chat: Chat, arguments: Mapping[str, Any], n
 
 
 def _lost(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> list[str] | None:
-    """What a template leaves out of a chat; None if it refuses the chat, or one with other texts."""
+    """The parts of a chat that a template leaves out; None if it refuses the chat, or one with other texts."""
     changed, marks = marked(chat)
     try:
         text = rendered(templates, changed, arguments)

@@ -1,4 +1,4 @@
-"""How much of the probability a token limit takes away, and whether it has changed an answer.
+"""The share of the probability that a token limit takes away, and whether it has changed an answer.
 
 Near its limit a row may choose only tokens after which its text can still end. At such a *narrowed* step, the mask of
 the format alone is known beside the mask that is applied, and the scores before the mask say which share the limit left
@@ -28,7 +28,7 @@ _HALF = 0.5
 
 
 def weighed(scores: Tensor, narrowed: Sequence[Narrowed]) -> Tensor:
-    """What a limit leaves of the probability of the tokens that the format allows.
+    """The share that a limit leaves of the probability of the tokens that the format allows.
 
     Args:
         scores: (positions, vocab) floating point, any device, before the masks; read only.
@@ -82,7 +82,7 @@ class LimitRecord:
 
     @property
     def step(self) -> dict[int, LimitStep]:
-        """What the limit did at the positions of the last scores; waits for the device if it did anything."""
+        """The effects of the limit at the positions of the last scores; waits for the device if it did anything."""
         return {position: _read(*value) for position, value in self._step.items()}
 
     def note(self, row: int, index: int, position: int) -> None:

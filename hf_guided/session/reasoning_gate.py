@@ -239,7 +239,7 @@ class ReasoningEngine(MaskedEngine):
     def validate(self, token_ids: Sequence[int]) -> int:
         """See ``Engine.validate``."""
         state, answer = self._states[-1], list[int]()
-        counts = []  # of the answer's tokens, after each token
+        counts = []  # lengths of the answer, after each token
         for token_id in token_ids:
             if (moved := self._moved(state, token_id)) is not None:
                 state, given = moved

@@ -109,12 +109,15 @@ def test_random_texts_are_valid_calls_or_valid_answers(family: str, parallel: bo
         after.encode() or b"}",
     ]
     rng, kinds = random.Random(family), {True: 0, False: 0}
-    for number in range(repeats(20, 60)):
+    walks = repeats(20, 60)
+    for number in range(walks + 4):
         row, first = matcher.fork(), b""
-        if number % 3 == 0:
+        if number < walks and number % 3 == 0:
             text = written_calls(family)
             first = text[: rng.randrange(len(text) // 3)].encode()
-            assert all(map(row.accept_token, first))
+        elif number >= walks:  # an answer: in some families few walks come to its end otherwise
+            first = f'{before}{{"text": "'.encode()
+        assert all(map(row.accept_token, first))
         written = walk(row, targets, rng)
         if written is None:
             continue
@@ -132,7 +135,7 @@ def test_random_texts_are_valid_calls_or_valid_answers(family: str, parallel: bo
             assert text.startswith(before)
             assert found.text in text and found.value == json.loads(found.text)
             jsonschema.validate(found.value, ANSWER)
-    assert min(kinds.values()) > 0
+    assert min(kinds.values()) > 1
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -411,7 +411,7 @@ def test_error_of_tool_calls_names_the_invalid_tool() -> None:
     ]:
         with pytest.raises(InvalidConstraint, match=says):
             ToolCalls(tools, choice=choice)  # type: ignore[arg-type]
-    with pytest.raises(InvalidConstraint, match="expected one of apertus, .*cohere, .*, got 'nope'"):
+    with pytest.raises(InvalidConstraint, match="expected one of apertus, apriel, cohere, .*, got 'nope'"):
         ToolCalls([TOOL], format="nope").check()
 
 
