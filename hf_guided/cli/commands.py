@@ -18,7 +18,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..checkpoints.arguments import (
+from ..checkpoints.load import ModelSource, add_model, add_revision, add_tokenizer, quiet
+from ..checkpoints.location import BUILT_IN, WHERE
+from ..constraints.values import laid_out
+from ..errors import HFGuidedError, UsageError
+from .arguments import (
     ErrorFirstParser,
     add_chat_options,
     add_constraint,
@@ -31,10 +35,6 @@ from ..checkpoints.arguments import (
     schema_in,
     seed,
 )
-from ..checkpoints.load import ModelSource, add_model, add_revision, add_tokenizer, quiet
-from ..checkpoints.location import BUILT_IN, WHERE
-from ..constraints.values import laid_out
-from ..errors import HFGuidedError, UsageError
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch_arguments
 from .serve_arguments import add_arguments as add_serve_arguments

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from ..checkpoints.arguments import add_layout, positive
 from ..checkpoints.load import add_model
 from ..options import api_keys_from_env
 from ..serve.options import ServeLimits, ServeOptions
+from .arguments import add_layout, positive
 
 _LIMITS = {
     "max_prompt_tokens": "the most tokens in a prompt (what the model's context holds)",

@@ -249,7 +249,7 @@ def test_no_foreign_exception_leaves_a_public_call(name: str) -> None:
     for argument in arguments:
         wrongs = wrong_for(argument, few)
         if few and len(arguments) > 8:
-            wrongs = rng.sample(wrongs, repeats(5, len(wrongs)))
+            wrongs = rng.sample(wrongs, repeats(3, len(wrongs)))
         for wrong in wrongs:
             given = {**{key: make() for key, make in right.items()}, argument: WRONG[wrong]()}
             if problem := trouble(name, lambda given=given: call()(**given)):  # type: ignore[misc]

@@ -94,14 +94,14 @@ def compiled(schema: dict[str, Any], **options: Any) -> Any:
     return COMPILER.compile(JsonSchema(schema, extra="allow", **options))
 
 
-@pytest.mark.parametrize("n", [64, 65, 120])
+@pytest.mark.parametrize("n", [64, 65, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", UNIONS)
 def test_unions_have_exactly_their_values(name: str, n: int) -> None:
     schema = UNIONS[name](n)
     assert not wrong(schema, candidates(Random(n), n), compiled(schema))
 
 
-@pytest.mark.parametrize("n", [90, 250])
+@pytest.mark.parametrize("n", [90, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["scalars", "pairs", "records", "pairs, one of them", "tagged"])
 def test_large_unions_have_exactly_their_values(name: str, n: int) -> None:
     schema = UNIONS[name](n)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hf_guided import errors
-from hf_guided.checkpoints.arguments import read_text
 from hf_guided.checkpoints.location import is_on_hub
 from hf_guided.checkpoints.quantization import check_quantization
+from hf_guided.cli.arguments import read_text
 from hf_guided.cli.commands import main
 
 MADE = [

@@ -420,19 +420,20 @@ sum ::= product | sum "+" product
 product ::= factor | product "*" factor
 factor ::= [0-9]+ | "(" sum ")" | "-" factor | [a-z]+ "(" list? ")"
 list ::= sum | sum "," list"""
+N = repeats(6_000, 20_000)  # far more than Python's stack has frames
 LONG = [
-    ('root ::= "" | "a" root', "a" * 100_000),
-    ('root ::= "a" | root "+" "a"', "a" + "+a" * 50_000),
-    ('root ::= x | "b"\nx ::= y "c"? "a"\ny ::= "" | root', "ca" + "a" * 100_000),
-    (ONE_RULE, "1" + "+1" * 50_000),
-    (ONE_RULE, "-" * 100_000 + "1"),
-    (ONE_RULE, "(" * 20_000 + "1" + ")" * 20_000),
-    (LEVELS, "f(1,2*3)+" * 10_000 + "1"),
-    (LEVELS, "f(" + "1," * 50_000 + "2)"),
-    ('root ::= "(" root ")" root | ""', "(())" * 20_000),
-    ('root ::= root root | "(" root ")" | ""', "(())" * 20_000),
-    ('root ::= "a" ("+" root)* | "(" root ")" ("+" root)*', "a" + "+a" * 50_000),
-    ('root ::= "(" item* ")"\nitem ::= [a-z]+ | "<" item* ">"', "(" + "ab<c>" * 20_000 + ")"),
+    ('root ::= "" | "a" root', "a" * 5 * N),
+    ('root ::= "a" | root "+" "a"', "a" + "+a" * (5 * N // 2)),
+    ('root ::= x | "b"\nx ::= y "c"? "a"\ny ::= "" | root', "ca" + "a" * 5 * N),
+    (ONE_RULE, "1" + "+1" * (5 * N // 2)),
+    (ONE_RULE, "-" * 5 * N + "1"),
+    (ONE_RULE, "(" * N + "1" + ")" * N),
+    (LEVELS, "f(1,2*3)+" * (N // 2) + "1"),
+    (LEVELS, "f(" + "1," * (5 * N // 2) + "2)"),
+    ('root ::= "(" root ")" root | ""', "(())" * N),
+    ('root ::= root root | "(" root ")" | ""', "(())" * N),
+    ('root ::= "a" ("+" root)* | "(" root ")" ("+" root)*', "a" + "+a" * (5 * N // 2)),
+    ('root ::= "(" item* ")"\nitem ::= [a-z]+ | "<" item* ">"', "(" + "ab<c>" * N + ")"),
 ]
 
 

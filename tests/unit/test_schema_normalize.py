@@ -14,6 +14,7 @@ from hf_guided.errors import InvalidConstraint, Loss
 from hf_guided.schema.grammar import contents
 from hf_guided.schema.normalize import Normalizer
 from hf_guided.vocabulary.bitmask import allocate_bitmask
+from tests.effort import repeats
 from tests.toy import all_bytes
 
 BACKEND = LLGuidanceBackend(all_bytes())
@@ -207,7 +208,7 @@ def test_the_same_schema_is_read_in_the_same_way_each_time() -> None:
         "$defs": {"b": {"type": "array", "items": {"oneOf": both}, "prefixItems": [{"type": "null"}], "maxItems": 2}},
     }
     found, kept = set(), []
-    for size in range(30):
+    for size in range(repeats(4, 30)):
         kept.append([object() for _ in range(size)])
         n = Normalizer.of(JsonSchema(schema, extra="allow"))
         kept.append(contents(n, closed=False, spelling="canonical"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...checkpoints.arguments import ErrorFirstParser
+from ..arguments import ErrorFirstParser
 from .arguments import DESCRIPTION, add_arguments
 
 PROGRAM = "hf_guided.cli.batch"

@@ -7,14 +7,15 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoints.arguments import (
+from ...checkpoints.load import add_model
+from ..arguments import (
     add_chat_options,
     add_constraint,
     add_max_new_tokens,
     add_temperature,
     positive,
+    seed,
 )
-from ...checkpoints.load import add_model
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
 
@@ -107,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_max_new_tokens(parser)
     add_temperature(parser)
     parser.add_argument("--top-p", type=positive(float), help="of the samples (default: as the generation config says)")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     parser.add_argument("--device-map", metavar="MAP", help="spread the model over all devices of one process: 'auto'")
     shards = parser.add_mutually_exclusive_group()

@@ -18,13 +18,13 @@ from accelerate import PartialState
 from accelerate.utils import gather_object, parse_flag_from_env
 from tqdm.auto import tqdm
 
-from ...checkpoints.arguments import constraint_of
 from ...checkpoints.load import ModelSource
 from ...constraints.coerce import coerce
 from ...constraints.json_text import is_json
 from ...constraints.values import Constraint, laid_out
 from ...errors import HFGuidedError, UsageError, cause, shown
 from ...generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings, without_missing
+from ..arguments import constraint_of
 from .arguments import Shard
 from .formats import DONE, FAILED, format_of, open_table, write
 from .parts import Answer, Parts
