@@ -40,7 +40,7 @@ def measured(name: str) -> dict[str, float]:
     tokenizer = vocabularies.tekken()
     new_guide = hg.Guide  # imports large parts of transformers, as loading a model does
     began = time.perf_counter()
-    guide = new_guide(tokenizer, 131_072)
+    guide = new_guide(131_072, tokenizer)
     for key in ("a", "b"):
         ready(guide, {"type": "object", "properties": {key: {"type": "string"}, "n": {"type": "integer"}}})
     loading = 1e3 * (time.perf_counter() - began)
