@@ -30,6 +30,7 @@ import pytest
 from . import durations
 
 OURS = ("hf_guided", "tests")
+_WITH_THREADS = ("pandas", "pyarrow", "datasets")  # pyarrow starts one when it is imported
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "_build")
 _CHILD_RAISED = 70
 _NOTHING_RAN = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, _CHILD_RAISED)
@@ -84,7 +85,7 @@ class IsolatedTree:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for name in json.loads(names.read_text("utf-8")):
-                if name.split(".")[0] not in OURS and name not in sys.modules:
+                if name.split(".")[0] not in (*OURS, *_WITH_THREADS) and name not in sys.modules:
                     with contextlib.suppress(Exception):  # then the child imports it
                         importlib.import_module(name)
 
@@ -138,7 +139,8 @@ class IsolatedTree:
             os.waitpid(child, 0)
         output = self._log.read_text("utf-8", errors="replace")
         failed = _FAILED.search(output)
-        if status in _NOTHING_RAN and "while loading conftest" not in output:  # it imports the mutant
+        imports_fail = "while loading conftest" in output or "ERROR collecting" in output  # those of the mutant
+        if status in _NOTHING_RAN and not imports_fail:
             raise RuntimeError(f"pytest could not run the tests:\n{output}")
         outcome = "timeout" if status is None else "crashed" if status < 0 else "failed" if status else "survived"
         return Run(outcome, failed[1] if failed else "", output, time.monotonic() - start)
