@@ -538,7 +538,8 @@ class Guide:
             pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
             stats: put into the result unchanged.
             prompt: with ``reasoning``, the token ids before the row; only their end is read.
-            **options: as when it was generated; see ``logits_processor``.
+            **options: as when it was generated; see ``logits_processor``. The result's ``thinking_cut`` needs the
+                ``max_new_tokens`` of the call.
 
         Raises:
             InvalidArgument: ``token_ids`` are no token ids, or those of several rows; or the two arguments are swapped.
@@ -557,7 +558,13 @@ class Guide:
         given = SessionOptions(**options)
         [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
         new_reader = partial(
-            self._reader_of, request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt
+            self._reader_of,
+            request,
+            given.stop_token_ids,
+            pad_token_id=pad_token_id,
+            stats=stats,
+            prompt=prompt,
+            max_new_tokens=given.max_new_tokens,
         )
         result = new_reader().read(ids)
         if result.finish_reason == "dead_end" and not result.token_ids:
@@ -592,7 +599,14 @@ class Guide:
         """A reader of one output row, for use while it is being generated; arguments as for ``read``."""
         given = SessionOptions(**options)
         [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
-        return self._reader_of(request, given.stop_token_ids, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
+        return self._reader_of(
+            request,
+            given.stop_token_ids,
+            pad_token_id=pad_token_id,
+            stats=stats,
+            prompt=prompt,
+            max_new_tokens=given.max_new_tokens,
+        )
 
     def _reader_of(
         self,
@@ -602,6 +616,7 @@ class Guide:
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
         prompt: Sequence[int] = (),
+        max_new_tokens: int | None = None,
     ) -> RowReader:
         """As ``reader``, for a constraint that this guide has compiled; arguments as for ``read``."""
         gate = None if request.compiled is None else request.gate
@@ -615,6 +630,7 @@ class Guide:
             stats=stats,
             gate=gate,
             opening=Opening.ALL if gate is None else gate.opening(prompt),
+            max_new_tokens=max_new_tokens,
         )
 
     def _required(self, constraint: Any) -> Constraint:

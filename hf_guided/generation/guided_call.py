@@ -180,4 +180,5 @@ class GuidedCall:
             pad_token_id=pad_token_id,
             stats=self.stats,
             prompt=prompt,
+            max_new_tokens=self._options.max_new_tokens,
         )

@@ -103,6 +103,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     - ``value``: the answer as a value of the constraint; None if it did not finish;
     - ``finish_reason``: "stop", "length" or "dead_end";
     - ``shortened``: only where the token limit changed the answer, see ``GuidedResult``: True;
+    - ``thinking_cut``: only where the thinking had to end, see ``GuidedResult``: True;
     - ``error``: only where a finished answer could not be turned into a value: the reason.
 
     A chat that ends with a message of the assistant is continued; that message is the beginning of the answer.
@@ -327,6 +328,8 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             record.update(value=result.value, finish_reason=result.finish_reason)
             if result.shortened:
                 record["shortened"] = True
+            if result.thinking_cut:
+                record["thinking_cut"] = True
             if result.thinking is not None:
                 record["thinking"] = result.thinking
             if result.error is not None:

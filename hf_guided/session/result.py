@@ -12,7 +12,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .logprobs import TokenLogprob
 from .reasoning import Opening, ReasoningGate, Space, Splitter
-from .reasoning_gate import gate_constraint, space_before
+from .reasoning_gate import gate_constraint, space_before, thinking_was_cut
 from .requests import row_after_prefix
 from .result_html import result_html
 from .result_types import T
@@ -51,6 +51,8 @@ class GuidedResult(Generic[T]):
         limit_log_mass: natural logarithm of the probability that the limit left: at each of these steps, the share of
             all that the format allows there, at temperature 1; summed over the steps. 0.0 if the limit forbade nothing;
             None where ``shortened`` is None.
+        thinking_cut: whether the thinking had to end: it had used its ``max_tokens``, or its share of the token limit,
+            so that the end marker was all that was allowed. Neither ``shortened`` nor ``limit_log_mass`` counts it.
     """
 
     text: str
@@ -64,6 +66,7 @@ class GuidedResult(Generic[T]):
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
     shortened: bool | None = None
     limit_log_mass: float | None = field(default=None, repr=False, compare=False)
+    thinking_cut: bool = False
 
     def _repr_html_(self) -> str:
         return result_html(
@@ -73,6 +76,7 @@ class GuidedResult(Generic[T]):
             error=self.error,
             finish_reason=self.finish_reason,
             shortened=bool(self.shortened),
+            thinking_cut=self.thinking_cut,
             tokens=len(self.token_ids),
             forwards=self.stats.forwards if self.stats is not None else 0,
         )
@@ -100,6 +104,7 @@ class RowReader:
         stats: attached to the result.
         gate: separates thinking and answer, if the row thought first.
         opening: how much of the thinking the prompt already contained.
+        max_new_tokens: the limit of the output, which may have ended the thinking; None if it is not known.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class RowReader:
         stats: SessionStats | None = None,
         gate: ReasoningGate | None = None,
         opening: Opening = Opening.ALL,
+        max_new_tokens: int | None = None,
     ):
         self._space = Space() if gate is None or opening is Opening.ALL else space_before(constraint, compiled, gate)
         if compiled is not None:
@@ -127,6 +133,7 @@ class RowReader:
         self._stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
         self._pad_token_id = pad_token_id
         self._stats = stats
+        self._max_new_tokens = max_new_tokens
         self._row = row_after_prefix(compiled, prefix, stop_token_ids)
         self._taken: list[int] = []
         self._refused: list[int] = []  # tokens after the end of a row that was not stopped
@@ -182,7 +189,8 @@ class RowReader:
             except Exception as exception:  # a caller's validator may raise any error; other rows stay valid
                 error = cause(exception)
         thought = None if thinking is None else thinking.decode(errors="replace")
-        return GuidedResult(text, value, self._taken, reason, error, self._stats, thought)
+        is_cut = thinking_was_cut(self._row.engine, self._max_new_tokens)
+        return GuidedResult(text, value, self._taken, reason, error, self._stats, thought, thinking_cut=is_cut)
 
     def _end(self) -> tuple[FinishReason, str | None]:
         """How the row ended, and the cause of a dead end, as far as the tokens show it."""
