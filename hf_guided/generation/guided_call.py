@@ -164,7 +164,9 @@ class GuidedCall:
 
     def with_limit(self, row: int, result: GuidedResult) -> GuidedResult:
         """The result of a row that has ended, with what the token limit did to it."""
-        return with_limit(result, self.seam.limit_steps(row, len(result.token_ids)), sampled=self._sampled)
+        # The step at which the call had to end a row counts too: the limit may have left no token there.
+        length = len(result.token_ids) + (row in self.seam.dead_ends)
+        return with_limit(result, self.seam.limit_steps(row, length), sampled=self._sampled)
 
     def reader(self, row: int, prompt: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
         """A reader of a row.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..constraints.coerce import coerce
 from ..constraints.json_text import is_json
-from ..constraints.values import JsonObject, JsonSchema
+from ..constraints.values import Choice, JsonObject, JsonSchema
 from ..errors import HFGuidedError, InvalidArgument, PromptError, cause, shown
 from ..generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings, without_missing
 
@@ -145,6 +145,8 @@ def _line(outcome: Outcome, request: RowRequest | None) -> dict[str, Any]:
         return line | {"error": outcome.error or f"the answer did not finish: {outcome.finish_reason}"}
     if request is not None and isinstance(request.constraint, (JsonSchema, JsonObject)):
         line["value"] = json.dumps(json.loads(outcome.text), ensure_ascii=False)
+    elif request is not None and isinstance(request.constraint, Choice):  # whose value may be the member of an Enum
+        line["value"] = json.dumps(outcome.text, ensure_ascii=False)
     elif is_json(outcome.value):  # the match of a pattern is not
         line["value"] = json.dumps(outcome.value, ensure_ascii=False)
     return line

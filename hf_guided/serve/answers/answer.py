@@ -48,6 +48,9 @@ class Limited(NamedTuple):
     thinking_cut: bool = False
 
 
+NOT_LIMITED = Limited()
+
+
 class Delta(NamedTuple):
     """The addition of further tokens to an answer.
 
@@ -61,7 +64,7 @@ class Delta(NamedTuple):
     parts: list[Part]
     logprobs: list[ShownToken]
     finish_reason: FinishReason | None = None
-    limited: Limited = Limited()
+    limited: Limited = NOT_LIMITED
 
 
 @dataclass
@@ -112,7 +115,7 @@ class Answer:
         self.content = Content()
         self.logprobs: list[ShownToken] = []  # all that have been given
         self.finish_reason: FinishReason | None = None
-        self.limited = Limited()
+        self.limited = NOT_LIMITED
         self.num_tokens = 0
         self.num_thinking_tokens = 0
         self.vocabulary = vocabulary if gate is None else gate.vocabulary

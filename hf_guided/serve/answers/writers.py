@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..error_responses import RequestRefused
 from ..job import Call
-from .answer import Answer, Delta, Limited, ShownToken
+from .answer import NOT_LIMITED, Answer, Delta, Limited, ShownToken
 from .parts import CallArguments, CallBegins, Part, Text, Thinking
 
 DONE = "data: [DONE]\n\n"
@@ -180,7 +180,7 @@ class ChatWriter(_ChunkWriter):
         delta: dict[str, Any],
         logprobs: Sequence[ShownToken] = (),
         finish_reason: str | None = None,
-        limited: Limited = Limited(),
+        limited: Limited = NOT_LIMITED,
     ) -> str:
         shown = _chat_logprobs(logprobs) if logprobs else None
         choice = {"index": index, "delta": delta, "logprobs": shown, "finish_reason": finish_reason}
@@ -252,7 +252,7 @@ class CompletionWriter(_ChunkWriter):
         text: str,
         logprobs: Sequence[ShownToken] = (),
         finish_reason: str | None = None,
-        limited: Limited = Limited(),
+        limited: Limited = NOT_LIMITED,
     ) -> dict[str, Any]:
         shown = None
         if self._call.logprobs is not None:
