@@ -139,12 +139,17 @@ def _with_limit(
     compiled = None if request.compiled is None else request.compiled.result()
     first_row = row_after_prefix(compiled, request.prefix, plan.stop_token_ids)
     for number, result in enumerate(results):
-        narrowed = narrowed_along(first_row.fork(), result.token_ids, budget)
+        tokens = list(result.token_ids)
+        if result.finish_reason == "dead_end":  # the limit may have left no token there
+            tokens += plan.stop_token_ids[:1]
+        narrowed = narrowed_along(first_row.fork(), tokens, budget)
         if not narrowed:
             continue
         logits = _prefix_logits(plan, prompt) if logits is None else logits
         end = 0
-        for scores in logits.chunks(result.token_ids, _CHUNK):  # (up to _CHUNK, vocab)
+        for raw in logits.chunks(tokens, _CHUNK):  # (up to _CHUNK, vocab)
+            before = [[*prompt, *tokens[: end + i]] for i in range(len(raw))]
+            scores = Scoring(logits.processors).unmasked(before, raw)
             here = {i - end: both for i, both in narrowed.items() if end <= i < end + len(scores)}
             record.see(scores, here)
             for position in here:

@@ -45,12 +45,14 @@ class GuidedResult(Generic[T]):
         trace: how the row was generated, with ``trace=True``; a notebook displays it, ``save`` writes a page.
         shortened: whether the token limit changed the answer. Near the limit, only tokens after which the text can
             still end are allowed. A greedy answer is shortened if this forbade the most probable token that the format
-            allows at one of its steps; a sampled one if ``exp(limit_log_mass)`` is below 1/2. None where it is not
-            known: for beams, loops of other code, results that were read from tokens alone, and processes that hold a
+            allows at one of its steps; a sampled one if ``exp(limit_log_mass)`` is below 1/2. The step at which a row
+            reached a dead end counts too: other processors may have forbidden all that the limit left there. An answer
+            that was only cut ("length") is not shortened: it has all that was written. None where it is not known: for
+            beams, loops of other code, results that were read from tokens alone, and processes that hold a
             part of a model without choosing its tokens.
         limit_log_mass: natural logarithm of the probability that the limit left: at each of these steps, the share of
             all that the format allows there, at temperature 1; summed over the steps. 0.0 if the limit forbade nothing;
-            None where ``shortened`` is None.
+            minus infinity at a dead end that the limit caused; None where ``shortened`` is None.
         thinking_cut: whether the thinking had to end: it had used its ``max_tokens``, or its share of the token limit,
             so that the end marker was all that was allowed. Neither ``shortened`` nor ``limit_log_mass`` counts it.
     """
