@@ -112,9 +112,8 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
         answers = [outputs[answer_id] for answer_id in own]
         read = []
         for answer in answers:
-            reader = plan.guide._reader_of(
-                plan.requests[i], plan.stop_token_ids, pad_token_id=plan.pad_token_id, stats=stats, prompt=prompt
-            )
+            options = plan.options.session(plan.stop_token_ids, budget)
+            reader = plan.guide.calls.reader_of(plan.requests[i], options, pad_token_id=plan.pad_token_id, stats=stats)
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
         read = _with_limit(plan, i, prompt, budget, read)
         if plan.options.top_logprobs is not None:
@@ -215,7 +214,7 @@ def _logprobs(
     options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
     return logprobs_of(
         plan.model,
-        plan.guide._session_of([plan.requests[index]], options, per_prompt=False),
+        plan.guide.calls.session_of([plan.requests[index]], options, per_prompt=False),
         prompt,
         [output.generated_tokens for output in outputs],
         [output.logprobs for output in outputs],

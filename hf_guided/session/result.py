@@ -105,7 +105,7 @@ class RowReader:
         pad_token_id: padding after a row that was cut while other rows continued.
         stats: attached to the result.
         gate: separates thinking and answer, if the row thought first.
-        opening: how much of the thinking the prompt already contained.
+        prompt: the tokens before the row, whose end may have begun the thinking, or ended it.
         max_new_tokens: the limit of the output, which may have ended the thinking; None if it is not known.
     """
 
@@ -120,9 +120,10 @@ class RowReader:
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
         gate: ReasoningGate | None = None,
-        opening: Opening = Opening.ALL,
+        prompt: Sequence[int] = (),
         max_new_tokens: int | None = None,
     ):
+        opening = Opening.ALL if gate is None else gate.opening(prompt)
         self._space = Space() if gate is None or opening is Opening.ALL else space_before(constraint, compiled, gate)
         if compiled is not None:
             compiled = gate_constraint(compiled, gate, opening)

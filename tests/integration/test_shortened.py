@@ -207,7 +207,7 @@ def test_thinking_that_the_limit_ends_does_not_count(mode: str, spare: int) -> N
     """The steps of the answer do, as by the masks after the thinking."""
     tokenizer, guide = stage()[1:]
     kwargs, constraint = MODES[mode], ASKED["compact"]
-    gate = guide._gate(THINK)
+    gate = guide.calls.gate(THINK)
     assert gate is not None
     compiled = gate_constraint(guide.compile(constraint), gate, Opening.NOTHING)
     fewest = compiled.matcher().min_tokens_to_finish()

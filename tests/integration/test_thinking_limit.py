@@ -122,7 +122,7 @@ def test_an_assistant_drafts_thinking() -> None:
 
 def thought(guide: hg.Guide, tokens: int, *, ends: bool) -> list[int]:
     """The tokens of a thinking with so many tokens between its markers."""
-    gate = guide._gate(hg.Reasoning())
+    gate = guide.calls.gate(hg.Reasoning())
     assert gate is not None
     [letter] = [i for i, data in enumerate(guide.vocabulary.token_bytes) if data == b"a"][:1]
     end = guide.vocabulary.encode_bytes(b"</think>") if ends else []
