@@ -21,11 +21,19 @@ from transformers import LogitsProcessor
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.serve import models
-from tests.integration.test_reasoning import ASKED, HOT, MODES, PROMPTS, SCHEMA, loaded
+from tests.integration.test_reasoning import HOT, MODES, PROMPTS, loaded
 from tests.integration.test_serve_answers import THINKING, THINKS
 from tests.pairs import once_each
 from tests.serving import client, serving
 
+# A quarter of the limit is enough for every answer.
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["a", "b"]}, "n": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["kind", "n"],
+    "additionalProperties": False,
+}
+ASKED = hg.JsonSchema(SCHEMA, whitespace="compact")
 LIMIT = 100
 SHARE = 75
 
