@@ -294,7 +294,7 @@ def said(api: openai.OpenAI, *, stream: bool, **asked: Any) -> list[tuple[str, s
 @pytest.mark.parametrize("template", [THINKS, THINKING], ids=["written by the model", "begun by the prompt"])
 def test_the_server_says_it(template: str, batching: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", template)
-    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": LIMIT, "logit_bias": slashes()}
+    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": 2 * LIMIT, "logit_bias": slashes()}
     with serving(continuous_batching=batching) as url, client(url) as api:
         for stream in (False, True):
             for content, thinking, own in said(api, stream=stream, **asked, n=2 - stream):
@@ -304,7 +304,7 @@ def test_the_server_says_it(template: str, batching: bool, monkeypatch: pytest.M
             model="demo", messages=[{"role": "user", "content": "What is it? "}], temperature=0, **asked
         )
         used = whole.usage.completion_tokens_details.reasoning_tokens
-        assert SHARE - 12 <= used <= SHARE + 2 and whole.usage.completion_tokens <= LIMIT
+        assert 2 * SHARE - 12 <= used <= 2 * SHARE + 2 and whole.usage.completion_tokens <= 2 * LIMIT
         # An answer that a stop string ends, after thinking that was cut.
         [(_, _, own)] = said(api, stream=False, **asked, stop=['"kind"'])
         assert own["thinking_cut"]
@@ -316,7 +316,7 @@ def test_the_server_says_it(template: str, batching: bool, monkeypatch: pytest.M
 
 def test_the_server_keeps_the_number_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", THINKS)
-    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": LIMIT, "logit_bias": slashes()}
+    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": 2 * LIMIT, "logit_bias": slashes()}
     with serving(max_thinking_tokens=9) as url, client(url) as api:
         for stream in (False, True):
             [(_, thinking, own)] = said(api, stream=stream, **asked)
