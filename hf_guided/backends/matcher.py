@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BitmaskShapeError, InvalidArgument, reading, shown
+from ..errors import BitmaskShapeError, CompileLimitExceeded, InvalidArgument, reading, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -213,23 +213,33 @@ class Matcher:
         self._take(bitmask)
         return self._fill(bitmask, row, tokens_left)
 
-    def narrowed(self, tokens_left: int, words: NDArray[np.int32] | None = None) -> Narrowed | None:
+    def narrowed(
+        self, tokens_left: int, words: NDArray[np.int32] | None = None, *, is_ended: bool = False
+    ) -> Narrowed | None:
         """How a limit narrows the mask here; None if it forbids no token, or the engine cannot tell.
 
         Args:
             tokens_left: the limit, see ``fill_next_token_bitmask``.
             words: the mask within the limit, (words,) int32, if it has been filled; copied.
+            is_ended: whether that mask could not be filled, or allowed no token.
         """
         if self._stops or not self.compiled.keeps_budget:
             return None
         from ..vocabulary.bitmask import allocate_bitmask
 
         try:
-            if not self._engine.is_near_limit(tokens_left):
+            if not is_ended and not self._engine.is_near_limit(tokens_left):
                 return None
             twin = self.fork()  # an engine that has reached its limit of work cannot be used further
             bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
-            by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None else words.copy()
+            by_both = bitmask[0].numpy()  # of no token
+            try:
+                by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None or is_ended else words.copy()
+            except CompileLimitExceeded:  # the work of counting the tokens to the end is limited, too
+                if not is_ended:
+                    raise
+                twin = self.fork()
+                by_both[:] = 0
             if words is None and not twin._engine.is_near_limit(tokens_left):  # the mask has shown it
                 return None
             by_format = twin.fill_row(bitmask, 1, None)

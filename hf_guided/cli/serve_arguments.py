@@ -47,7 +47,7 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         "--max-thinking-tokens",
         type=positive(int),
         metavar="N",
-        help="thinking is ended after N tokens (default: never)",
+        help="thinking is ended after N tokens (default: three quarters of the answer's limit)",
     )
     add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument(

@@ -17,7 +17,9 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, overload
+
+from typing_extensions import TypeVar
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
@@ -40,6 +42,8 @@ __all__ = [
     "laid_out",
 ]
 
+OptionT = TypeVar("OptionT", default=str)  # of an option's value
+MemberT = TypeVar("MemberT", bound=enum.Enum)
 Syntax = Literal["lark", "gbnf"]
 DEFAULT_ROOT: dict[str, str] = {"lark": "start", "gbnf": "root"}
 
@@ -90,12 +94,13 @@ class Regex(Constraint):
 
 
 @dataclass(frozen=True, init=False)
-class Choice(Constraint):
+class Choice(Constraint, Generic[OptionT]):
     """One of several literal texts (no JSON quotes).
 
     Args:
         options: strings in order, repeats are dropped; or an Enum class or Literal of strings, or a list of such
-            members. The empty string means "or nothing at all" and needs another option beside it.
+            members, which are the values of their texts. The empty string means "or nothing at all" and needs another
+            option beside it.
 
     Raises:
         InvalidConstraint: no options, or one that is not a string.
@@ -106,6 +111,15 @@ class Choice(Constraint):
     options: tuple[str, ...]
     # What the options stand for: each is the member of an Enum, or the option itself.
     values: tuple[Any, ...] = field(compare=False, repr=False)
+
+    @overload
+    def __init__(self: Choice[MemberT], options: type[MemberT] | list[MemberT] | tuple[MemberT, ...]) -> None: ...
+
+    @overload
+    def __init__(self: Choice[str], options: list[str] | tuple[str, ...]) -> None: ...
+
+    @overload
+    def __init__(self: Choice[Any], options: Any) -> None: ...
 
     @reading("Choice", InvalidConstraint)
     def __init__(self, options: Any) -> None:
@@ -136,11 +150,12 @@ class Choice(Constraint):
     def _identity(self) -> Sequence[Any]:
         return (self.options,)
 
-    def parse(self, text: str) -> str:
-        """The option."""
+    def parse(self, text: str) -> OptionT:
+        """The option: the member of an Enum, or the text."""
         if text not in self.options:
             raise ValueError(f"{shorten(text)} is none of the options {shorten(str(list(self.options)))}")
-        return text
+        value: OptionT = self.values[self.options.index(text)]
+        return value
 
 
 @dataclass(frozen=True, init=False)

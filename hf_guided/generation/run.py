@@ -184,7 +184,7 @@ class Batch:
             constraint=self._plan.constraints[index],
             length=len(result.token_ids),
         )
-        return replace(result, trace=trace)
+        return replace(result, trace=replace(trace, thinking_cut=result.thinking_cut))
 
     def _recorded(self, output: Any, sequences: Tensor) -> list[list[TokenLogprob]] | None:
         """The log probabilities of each row, from the fast loop or from what transformers' own loop has kept."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..constraints.coerce import coerce
 from ..constraints.json_text import is_json
-from ..constraints.values import JsonObject, JsonSchema
+from ..constraints.values import Choice, JsonObject, JsonSchema
 from ..errors import HFGuidedError, InvalidArgument, PromptError, cause, shown
 from ..generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings, without_missing
 
-ANSWER = ("text", "value", "finish_reason", "tokens", "shortened", "error")
+ANSWER = ("text", "value", "finish_reason", "tokens", "shortened", "thinking_cut", "error")
 
 
 class AnswerColumns:
@@ -140,11 +140,13 @@ def _line(outcome: Outcome, request: RowRequest | None) -> dict[str, Any]:
     if isinstance(outcome, Exception):
         return {"error": cause(outcome)}
     line: dict[str, Any] = {"text": outcome.text, "finish_reason": outcome.finish_reason}
-    line |= {"tokens": len(outcome.token_ids), "shortened": outcome.shortened}
+    line |= {"tokens": len(outcome.token_ids), "shortened": outcome.shortened, "thinking_cut": outcome.thinking_cut}
     if outcome.error is not None or outcome.finish_reason != "stop":
         return line | {"error": outcome.error or f"the answer did not finish: {outcome.finish_reason}"}
     if request is not None and isinstance(request.constraint, (JsonSchema, JsonObject)):
         line["value"] = json.dumps(json.loads(outcome.text), ensure_ascii=False)
+    elif request is not None and isinstance(request.constraint, Choice):  # whose value may be the member of an Enum
+        line["value"] = json.dumps(outcome.text, ensure_ascii=False)
     elif is_json(outcome.value):  # the match of a pattern is not
         line["value"] = json.dumps(outcome.value, ensure_ascii=False)
     return line

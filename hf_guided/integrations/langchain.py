@@ -203,7 +203,7 @@ class _Call(ChatCall):
             "model_name": self.model_name,
             "model_provider": "hf_guided",
         }
-        known["shortened"] = result.shortened
+        known |= {"shortened": result.shortened, "thinking_cut": result.thinking_cut}
         return known if result.error is None else known | {"error": result.error}
 
 

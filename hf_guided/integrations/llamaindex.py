@@ -321,7 +321,8 @@ class _Call(ChatCall):
             written = len(result.token_ids)
             usage = {"prompt_tokens": self.prompt_tokens, "completion_tokens": written}
             usage["total_tokens"] = sum(usage.values())
-            raw |= {"finish_reason": result.finish_reason, "shortened": result.shortened, "usage": usage}
+            raw |= {"finish_reason": result.finish_reason, "usage": usage}
+            raw |= {"shortened": result.shortened, "thinking_cut": result.thinking_cut}
         if isinstance(answer, GuidedResult):
             return {"raw": raw, "additional_kwargs": dict(usage)}
         return {"raw": raw | {"partial": answer}, "additional_kwargs": dict(usage), "delta": parts.new_text}

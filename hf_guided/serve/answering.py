@@ -356,7 +356,7 @@ class _LiveRequest:
             if answer.stopped and answer.has_all_logprobs:
                 self._jobs[number].cancel(event.answer)
                 last = answer.end("stop")
-                delta = Delta(delta.parts + last.parts, delta.logprobs + last.logprobs, last.finish_reason)
+                delta = last._replace(parts=delta.parts + last.parts, logprobs=delta.logprobs + last.logprobs)
         if answer.finish_reason is not None:
             self._open.discard(answer)
         yield answer, delta

@@ -6,11 +6,13 @@ constraint compiled. The web side and the engines share these types alone: an en
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from ..constraints.values import Constraint
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..session.limit_record import is_shortened
 from ..session.logprobs import TokenLogprob
 from ..session.requests import Request
@@ -166,7 +168,7 @@ class Ended:
         reason: "stop" after a stop token, "length" after ``max_new_tokens``.
         error: why it ended before; its text so far is not to be trusted.
         shortened: whether the token limit changed it; see ``GuidedResult``.
-        squeezed: whether it lost more than white space by that.
+        squeezed: whether it lost more by that than white space between the parts of its format.
     """
 
     answer: int
@@ -178,7 +180,7 @@ class Ended:
 
 def ended(
     answer: int,
-    reason: EndReason,
+    job: Job,
     token_ids: Sequence[int],
     steps: Mapping[int, LimitStep],
     vocabulary: Vocabulary,
@@ -189,20 +191,59 @@ def ended(
 
     Args:
         answer: which.
-        reason: why it ended.
+        job: whose answer it is.
         token_ids: its tokens, the stop token too.
         steps: what the token limit did to it.
-        vocabulary: of the tokens.
+        vocabulary: of the model.
         sampled: whether its tokens are drawn.
     """
+    reason: EndReason = "stop" if token_ids and token_ids[-1] in job.stop_token_ids else "length"
     shortened = is_shortened(steps, sampled=sampled)
     overruled = {index: step.preferred for index, step in steps.items() if step.overruled}
-    texts = [vocabulary.token_bytes[token_id] or b"" for token_id in overruled.values()]
-    # A text that went on after white space, as to a further line, has lost what would have followed. And a sample may
-    # lose half of its probability without the most probable token of any step.
-    went_on = reason == "stop" and len(token_ids) - 1 in overruled
-    squeezed = shortened and (went_on or not texts or not all(map(bytes.isspace, texts)))
+    # A sample may lose half of its probability without the most probable token of any step.
+    squeezed = shortened and (
+        not overruled or any(_lost(job, token_ids, index, vocabulary, one) for index, one in overruled.items())
+    )
     return Ended(answer, reason, None, shortened, squeezed)
+
+
+def _lost(job: Job, token_ids: Sequence[int], index: int, vocabulary: Vocabulary, preferred: int) -> bool:
+    """Whether an answer has lost content because the limit forbade a token: not if that is white space without meaning.
+
+    Args:
+        job: whose answer it is.
+        token_ids: its tokens.
+        index: of the token that was written instead.
+        vocabulary: of the model.
+        preferred: the token that was forbidden.
+    """
+    guided, is_stopped = job.guided, token_ids[-1] in job.stop_token_ids
+    space = vocabulary.token_bytes[preferred] or b""
+    if not space.isspace():
+        return True
+    constraint = guided.constraint
+    if not isinstance(constraint, (JsonSchema, JsonObject, ToolCalls)) or not is_stopped:
+        # A text that went on after white space, as to a further line, has lost what would have followed.
+        return is_stopped and index == len(token_ids) - 1
+    if guided.compiled is not None:  # its marks are text
+        vocabulary = guided.compiled.result().vocabulary
+    before, after = vocabulary.decode_bytes(token_ids[:index]), vocabulary.decode_bytes(token_ids[index:-1])
+    if guided.gate is not None:
+        gate = guided.gate.for_vocabulary(vocabulary)
+        before = gate.vocabulary.decode_bytes(token_ids[:index]).rpartition(gate.end)[2]
+    try:  # inside a string it would have changed the value
+        with_space, without = (_value(constraint, b.decode()) for b in (before + space + after, before + after))
+    except (ValueError, RecursionError):
+        return True
+    return bool(with_space != without)
+
+
+def _value(constraint: JsonSchema | JsonObject | ToolCalls, text: str) -> Any:
+    """What an answer says, whatever the white space between its parts."""
+    if not isinstance(constraint, ToolCalls):
+        return json.loads(text)
+    found = constraint.parse(text)
+    return found.calls, found.text.strip() if found.value is None else found.value
 
 
 Event: TypeAlias = "NewTokens | Ended"

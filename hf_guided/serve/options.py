@@ -88,8 +88,8 @@ class ServeOptions:
         enforce: "all": the schema of every tool and format; of one with ``"strict": false``, objects that say nothing
             about additional properties may have some, and any object will do where that schema cannot be enforced.
             "strict-only": the arguments of a tool with ``"strict": false`` are any object.
-        max_thinking_tokens: the thinking is ended after this number of tokens; None: no limit but that of the whole
-            answer.
+        max_thinking_tokens: the thinking is ended after this number of tokens; None: after three quarters of the
+            answer's limit, see ``hg.Reasoning``.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         compile_cache_bytes: of memory for what was compiled; a constraint may come to hold 10 MB while it is used.
         limits: of one request, and of all that wait.
@@ -102,7 +102,7 @@ class ServeOptions:
             otherwise such an answer ends with the finish reason "length".
         valid_is_stop: whether a complete answer always ends with the finish reason "stop"; otherwise it ends with
             "length" if max_tokens has squeezed it: it is in its format, but near the limit the model had to leave out
-            more than white space.
+            content; white space between the parts of its format is none.
 
     Raises:
         InvalidArgument: an API key that no header can carry, or an origin that is none.

@@ -128,7 +128,8 @@ def narrowed_along(row: Row, token_ids: Sequence[int], tokens_left: int) -> dict
     for index, token_id in enumerate(token_ids):
         left = tokens_left - index
         # Filled, not only asked: an engine that searches for a way to the end keeps what it has found.
-        if row.mask_key(left) is None and row.fill(bitmask, 0, left):
+        if row.mask_key(left) is None:
+            row.fill(bitmask, 0, left)
             both = row.narrowed(left, bitmask[0].numpy())
             if both is not None:
                 narrowed[index] = both

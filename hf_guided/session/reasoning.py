@@ -42,8 +42,9 @@ class Reasoning:
             with thinking.
         end: the marker that ends thinking, anywhere in the text. After a prompt that ends with it, there is no
             thinking. Once one of its special tokens is written, the rest of it follows.
-        max_tokens: of thinking, markers not counted; after them the end marker is written. None: only the limit of the
-            whole output.
+        max_tokens: of thinking, markers not counted; after them the end marker is written. None: thinking and its
+            markers take at most three quarters of the token limit (``max_new_tokens``). Without a limit, as in a logits
+            processor that is given none, thinking ends where the model ends it.
 
     Raises:
         InvalidConstraint: no end marker, or a value of another type.

@@ -26,6 +26,7 @@ from ..errors import BackendError, CompileLimitExceeded, UnwritableConstraint
 from .reasoning import Opening, ReasoningGate, Space
 
 _MOST_LEAD = 16  # line ends; an answer that can begin with as many needs no other space before it
+_ANSWER_SHARE = 4  # one in so many tokens of a limit is left for the answer, if the caller does not limit the thinking
 
 
 def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, opening: Opening) -> CompiledConstraint:
@@ -45,7 +46,18 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, op
         compiled,
         vocabulary=gate.vocabulary,
         new_engine=lambda: ReasoningEngine(beginnings, compiled.new_engine(), [start]),
+        keeps_budget=True,  # thinking keeps it, also where the answer's engine does not
     )
+
+
+def thinking_was_cut(engine: Engine | None, max_new_tokens: int | None) -> bool:
+    """Whether the thinking of a row has ended because it had no token left, and not because the model ended it.
+
+    Args:
+        engine: of the row; None for a free row.
+        max_new_tokens: the limit of the output; None if there is none, or it is not known.
+    """
+    return isinstance(engine, ReasoningEngine) and engine.thinking_was_cut(max_new_tokens)
 
 
 def space_before(constraint: Constraint | None, compiled: CompiledConstraint | None, gate: ReasoningGate) -> Space:
@@ -213,7 +225,7 @@ class ReasoningEngine(MaskedEngine):
 
     def __init__(self, beginnings: AnswerBeginnings, engine: Engine, states: list[ThinkingState]):
         self._beginnings, self._gate = beginnings, beginnings.gate
-        self._engine = engine
+        self._engine, self._is_budgeted = engine, beginnings.compiled.keeps_budget
         self._states = states
 
     @property
@@ -269,7 +281,7 @@ class ReasoningEngine(MaskedEngine):
         if self.is_thinking:
             self.write_mask(bitmask[row].numpy(), tokens_left)
             return
-        if tokens_left is None:
+        if tokens_left is None or not self._is_budgeted:
             self._engine.fill(bitmask, row)
         else:
             cast(BudgetedEngine, self._engine).fill(bitmask, row, tokens_left)
@@ -302,9 +314,12 @@ class ReasoningEngine(MaskedEngine):
         return (self._beginnings.mark, matched) if is_kept else None
 
     def is_near_limit(self, tokens_left: int) -> bool:
-        """See ``BudgetedEngine.is_near_limit``."""
-        if self.is_thinking:
-            return self._thinking_mask(tokens_left) is not self._beginnings.words(self._states[-1].matched)
+        """See ``BudgetedEngine.is_near_limit``; never while thinking: the end of the thinking takes nothing away.
+
+        Only of an answer is it recorded what the limit did to it.
+        """
+        if self.is_thinking or not self._is_budgeted:
+            return False
         return cast(BudgetedEngine, self._engine).is_near_limit(tokens_left)
 
     def is_completed(self) -> bool:
@@ -325,14 +340,14 @@ class ReasoningEngine(MaskedEngine):
     def min_tokens_to_finish(self) -> int | None:
         """See ``BudgetedEngine.min_tokens_to_finish``; counted as if thinking ended now."""
         if not self.is_thinking:
-            return cast(BudgetedEngine, self._engine).min_tokens_to_finish()
+            return cast(BudgetedEngine, self._engine).min_tokens_to_finish() if self._is_budgeted else None
         state, least = self._states[-1], self._beginnings.needed
         return None if least is None else state.unwritten + self._gate.tokens_to_end(state.matched) + least
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """See ``BudgetedEngine.can_finish_in``."""
         if not self.is_thinking:
-            return cast(BudgetedEngine, self._engine).can_finish_in(tokens_left)
+            return cast(BudgetedEngine, self._engine).can_finish_in(tokens_left) if self._is_budgeted else None
         needed = self.min_tokens_to_finish()
         return None if needed is None else needed <= tokens_left
 
@@ -344,6 +359,14 @@ class ReasoningEngine(MaskedEngine):
         first = next((i for i, state in enumerate(self._states) if state.given), len(self._states))
         rest = self._states[first].rest if first < len(self._states) else b""
         return (first, rest) if rest else (first - 1, b"")
+
+    def thinking_was_cut(self, max_new_tokens: int | None) -> bool:
+        """See the function; the one who has written the first token of the end marker has ended the thinking."""
+        if self.is_thinking:
+            return False
+        taken = max(taken for taken, state in enumerate(self._states) if not state.matched)  # before that token
+        left = None if max_new_tokens is None else max_new_tokens - taken
+        return self._must_end(self._states[taken], left, taken)
 
     def _is_before_end(self, state: ThinkingState) -> bool:
         return state.matched < self._gate.end_length
@@ -360,9 +383,24 @@ class ReasoningEngine(MaskedEngine):
             mask = self._gate.vocabulary.bitmask_of(allowed)
             words[: len(mask)] |= mask
 
-    def _must_end(self, state: ThinkingState) -> bool:
-        most = self._gate.reasoning.max_tokens
-        return most is not None and state.thought >= most
+    def _must_end(self, state: ThinkingState, tokens_left: int | None = None, taken: int = 0) -> bool:
+        """Whether the end marker, or the rest of it, has to be written after a state.
+
+        Args:
+            state: of a row that thinks.
+            tokens_left: of the output, after it; None without a limit.
+            taken: tokens of the output before it.
+        """
+        most, least = self._gate.reasoning.max_tokens, self._beginnings.needed
+        if most is not None and state.thought >= most:
+            return True
+        if tokens_left is None:
+            return False
+        room = tokens_left - 1 - self._gate.max_tokens_to_end  # for the answer, after one more token of thinking
+        if most is None and room < -((taken + tokens_left) // -_ANSWER_SHARE):
+            return True
+        # Where the answer does not fit in any case, the limit changes nothing.
+        return least is not None and room < least <= tokens_left - self._gate.tokens_to_end(state.matched)
 
     def _answered(self, state: ThinkingState, token_id: int) -> ThinkingState:
         """The state after a token of the answer alone."""
@@ -395,16 +433,14 @@ class ReasoningEngine(MaskedEngine):
         gate, state, least = self._gate, self._states[-1], self._beginnings.needed
         if state.unwritten:
             return gate.vocabulary.bitmask_of([gate.start_ids[-state.unwritten]])
+        if self._must_end(state, tokens_left, len(self._states) - 1):
+            return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
         words = self._beginnings.words(state.matched)
-        if not self._must_end(state):
-            if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
-                return words
-            room = tokens_left - 1
-            if room >= gate.max_tokens_to_end + least:
-                glued = self._beginnings.glued(state.matched)
-                out = [i for i, to in glued.items() if to is None or to.needed is None or to.needed > room]
-                return words & ~gate.vocabulary.bitmask_of(out) if out else words
-        return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
+        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
+            return words
+        glued = self._beginnings.glued(state.matched)
+        out = [i for i, to in glued.items() if to is None or to.needed is None or to.needed >= tokens_left]
+        return words & ~gate.vocabulary.bitmask_of(out) if out else words
 
     def _is_answer(self, token_id: int) -> bool:
         return self._beginnings.compiled.vocabulary.is_text(token_id)

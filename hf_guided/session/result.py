@@ -12,7 +12,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .logprobs import TokenLogprob
 from .reasoning import Opening, ReasoningGate, Space, Splitter
-from .reasoning_gate import gate_constraint, space_before
+from .reasoning_gate import gate_constraint, space_before, thinking_was_cut
 from .requests import row_after_prefix
 from .result_html import result_html
 from .result_types import T
@@ -45,12 +45,16 @@ class GuidedResult(Generic[T]):
         trace: how the row was generated, with ``trace=True``; a notebook displays it, ``save`` writes a page.
         shortened: whether the token limit changed the answer. Near the limit, only tokens after which the text can
             still end are allowed. A greedy answer is shortened if this forbade the most probable token that the format
-            allows at one of its steps; a sampled one if ``exp(limit_log_mass)`` is below 1/2. None where it is not
-            known: for beams, loops of other code, results that were read from tokens alone, and processes that hold a
+            allows at one of its steps; a sampled one if ``exp(limit_log_mass)`` is below 1/2. The step at which a row
+            reached a dead end counts too: other processors may have forbidden all that the limit left there. An answer
+            that was only cut ("length") is not shortened: it has all that was written. None where it is not known: for
+            beams, loops of other code, results that were read from tokens alone, and processes that hold a
             part of a model without choosing its tokens.
         limit_log_mass: natural logarithm of the probability that the limit left: at each of these steps, the share of
             all that the format allows there, at temperature 1; summed over the steps. 0.0 if the limit forbade nothing;
-            None where ``shortened`` is None.
+            minus infinity at a dead end that the limit caused; None where ``shortened`` is None.
+        thinking_cut: whether the thinking had to end: it had used its ``max_tokens``, or its share of the token limit,
+            so that the end marker was all that was allowed. Neither ``shortened`` nor ``limit_log_mass`` counts it.
     """
 
     text: str
@@ -64,6 +68,7 @@ class GuidedResult(Generic[T]):
     logprobs: list[TokenLogprob] | None = field(default=None, repr=False, compare=False)
     shortened: bool | None = None
     limit_log_mass: float | None = field(default=None, repr=False, compare=False)
+    thinking_cut: bool = False
 
     def _repr_html_(self) -> str:
         return result_html(
@@ -73,6 +78,7 @@ class GuidedResult(Generic[T]):
             error=self.error,
             finish_reason=self.finish_reason,
             shortened=bool(self.shortened),
+            thinking_cut=self.thinking_cut,
             tokens=len(self.token_ids),
             forwards=self.stats.forwards if self.stats is not None else 0,
         )
@@ -99,7 +105,8 @@ class RowReader:
         pad_token_id: padding after a row that was cut while other rows continued.
         stats: attached to the result.
         gate: separates thinking and answer, if the row thought first.
-        opening: how much of the thinking the prompt already contained.
+        prompt: the tokens before the row, whose end may have begun the thinking, or ended it.
+        max_new_tokens: the limit of the output, which may have ended the thinking; None if it is not known.
     """
 
     def __init__(
@@ -113,8 +120,10 @@ class RowReader:
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
         gate: ReasoningGate | None = None,
-        opening: Opening = Opening.ALL,
+        prompt: Sequence[int] = (),
+        max_new_tokens: int | None = None,
     ):
+        opening = Opening.ALL if gate is None else gate.opening(prompt)
         self._space = Space() if gate is None or opening is Opening.ALL else space_before(constraint, compiled, gate)
         if compiled is not None:
             compiled = gate_constraint(compiled, gate, opening)
@@ -127,6 +136,7 @@ class RowReader:
         self._stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
         self._pad_token_id = pad_token_id
         self._stats = stats
+        self._max_new_tokens = max_new_tokens
         self._row = row_after_prefix(compiled, prefix, stop_token_ids)
         self._taken: list[int] = []
         self._refused: list[int] = []  # tokens after the end of a row that was not stopped
@@ -182,7 +192,8 @@ class RowReader:
             except Exception as exception:  # a caller's validator may raise any error; other rows stay valid
                 error = cause(exception)
         thought = None if thinking is None else thinking.decode(errors="replace")
-        return GuidedResult(text, value, self._taken, reason, error, self._stats, thought)
+        is_cut = thinking_was_cut(self._row.engine, self._max_new_tokens)
+        return GuidedResult(text, value, self._taken, reason, error, self._stats, thought, thinking_cut=is_cut)
 
     def _end(self) -> tuple[FinishReason, str | None]:
         """How the row ended, and the cause of a dead end, as far as the tokens show it."""

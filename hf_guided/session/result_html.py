@@ -35,6 +35,7 @@ def result_html(
     error: str | None,
     finish_reason: str,
     shortened: bool,
+    thinking_cut: bool,
     tokens: int,
     forwards: int,
 ) -> str:
@@ -47,6 +48,7 @@ def result_html(
         error: why there is no value.
         finish_reason: of ``GuidedResult``.
         shortened: of ``GuidedResult``.
+        thinking_cut: of ``GuidedResult``.
         tokens: how many were generated.
         forwards: forward passes of the whole batch; 0 if they were not counted.
     """
@@ -60,6 +62,8 @@ def result_html(
     rows.append(("finish reason", _REASONS[finish_reason]))
     if shortened:
         rows.append(("shortened", "yes (the token limit changed the answer; raise it)"))
+    if thinking_cut:
+        rows.append(("thinking cut", "yes (it had no token left; raise its max_tokens, or the token limit)"))
     rows.append(("tokens", f"{tokens:,}"))
     if forwards:
         rows.append(("forward passes", f"{forwards:,} (of the whole batch)"))

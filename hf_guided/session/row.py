@@ -175,10 +175,11 @@ class Row:
         return self.is_open
 
     def narrowed(self, tokens_left: int | None, words: NDArray[np.int32] | None = None) -> Narrowed | None:
-        """See ``Matcher.narrowed``; None too without a limit, and if the row is not open."""
-        if self.matcher is None or not self.is_open or tokens_left is None:
+        """See ``Matcher.narrowed``; None too without a limit, and if the row had ended before its last ``fill``."""
+        ended_before = not self.is_open and (self.tail or not self._dead_end)
+        if self.matcher is None or tokens_left is None or ended_before or self._lost:
             return None
-        return self.matcher.narrowed(tokens_left, words)
+        return self.matcher.narrowed(tokens_left, words, is_ended=not self.is_open)
 
     def is_near_limit(self, tokens_left: int | None) -> bool:
         """Whether the limit may narrow the masks of forced text from here on, so that they have to be made."""

@@ -46,6 +46,7 @@
       tile("Tokens per forward pass", n.perForward === null ? "–" : n.perForward.toFixed(2));
     }
     tile("Forced", percent(n.forced), "share of the tokens");
+    if (n.thinkingCut) tile("Thinking", "cut", "it had no token left, so the mask ended it");
     tile("Probability removed", n.removed.toPrecision(3), `summed over ${count(n.asked, "choice")}; the model's first choice was not allowed at ${n.overruled}`);
   }
 

@@ -50,6 +50,7 @@ def _numbers(trace: Trace) -> dict[str, Any]:
         "removed": _rounded(trace.removed),
         "asked": len(looked),
         "overruled": sum(look.overruled for look in looked),
+        "thinkingCut": trace.thinking_cut,
     }
 
 

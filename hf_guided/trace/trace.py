@@ -28,6 +28,7 @@ class Trace:
         texts: the text of each token in the recording, chosen or not.
         constraint: the constraint, as a description.
         vocab_size: the width of the logits.
+        thinking_cut: of ``GuidedResult``; False in ``Guide.trace``, which does not know of thinking.
     """
 
     tokens: tuple[TokenRecord, ...]
@@ -36,6 +37,7 @@ class Trace:
     texts: Mapping[int, TokenText] = field(repr=False)
     constraint: str
     vocab_size: int
+    thinking_cut: bool = False
 
     @property
     def forced(self) -> int:

@@ -328,7 +328,8 @@ def _answered(row: int, result: Outcome) -> Answer:
     line: dict[str, Any] = {"text": result.text}
     if is_json(result.value):  # the match of a pattern is not
         line["value"] = result.value
-    line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids), "shortened": result.shortened}
+    line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
+    line |= {"shortened": result.shortened, "thinking_cut": result.thinking_cut}
     if result.error is None and result.finish_reason == "stop":
         return Answer(row, True, line)
     line["error"] = result.error or f"the answer did not finish: {result.finish_reason}"

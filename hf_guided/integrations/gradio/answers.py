@@ -148,6 +148,7 @@ def _finished(result: GuidedResult[Any]) -> str:
         error=result.error,
         finish_reason=result.finish_reason,
         shortened=bool(result.shortened),
+        thinking_cut=result.thinking_cut,
         tokens=len(result.token_ids),
         forwards=result.stats.forwards if result.stats is not None else 0,
     )

@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple
 from ...constraints.tool_calls import ToolCalls
 from ...guide import Guide
 from ...session.logprobs import TokenLogprob
-from ...session.reasoning_gate import space_before
+from ...session.reasoning_gate import space_before, thinking_was_cut
+from ...session.row import Row
+from ..engines.jobs import first_row
 from ..job import EndReason, Job
 from .parts import (
     CallArguments,
@@ -39,6 +41,16 @@ class ShownToken(NamedTuple):
     top: tuple[tuple[bytes, float], ...]
 
 
+class Limited(NamedTuple):
+    """What limits of tokens did to an answer that has ended; see ``GuidedResult``."""
+
+    shortened: bool = False
+    thinking_cut: bool = False
+
+
+NOT_LIMITED = Limited()
+
+
 class Delta(NamedTuple):
     """The addition of further tokens to an answer.
 
@@ -46,13 +58,13 @@ class Delta(NamedTuple):
         parts: in order.
         logprobs: of the tokens of the text that has been passed on.
         finish_reason: of the answer, if it has ended with them.
-        shortened: whether the token limit changed the answer, if it has ended.
+        limited: what limits did to the answer, see ``Limited``.
     """
 
     parts: list[Part]
     logprobs: list[ShownToken]
     finish_reason: FinishReason | None = None
-    shortened: bool = False
+    limited: Limited = NOT_LIMITED
 
 
 @dataclass
@@ -103,19 +115,23 @@ class Answer:
         self.content = Content()
         self.logprobs: list[ShownToken] = []  # all that have been given
         self.finish_reason: FinishReason | None = None
-        self.shortened = False  # whether the token limit changed it
+        self.limited = NOT_LIMITED
         self.num_tokens = 0
         self.num_thinking_tokens = 0
         self.vocabulary = vocabulary if gate is None else gate.vocabulary
         self._stop_token_ids = frozenset(job.stop_token_ids)
         self._stops = StopStrings(job.stop)
         self._thinking = None
+        self._row, self._limit = Row(None), None  # in its thinking: where that ends, the row says whether it was cut
+        if gate is not None and compiled is not None:
+            stops = guide.vocabulary.stops_with_logits(job.stop_token_ids)
+            self._row, self._limit = first_row(job, stops, job.prompt)
         if gate is not None:
             self._thinking = ThinkingReader(
                 gate,
                 job.prompt,
                 free=constraint is None,
-                header=guide._answer_header.encode(),
+                header=guide.calls.answer_header.encode(),
                 space=space_before(constraint, None if compiled is None else compiled.result(), gate),
             )
         self._thought = TextReader()
@@ -149,6 +165,9 @@ class Answer:
         """Add tokens, and log probabilities of these or of earlier ones; nothing after the end."""
         if self.finish_reason is not None:
             return Delta([], [])
+        if not self._answered:
+            for token_id in token_ids:
+                self._row.advance(token_id)
         pieces = [self._bytes_of(token_id) for token_id in token_ids]
         self.num_tokens += len(token_ids)
         keeps = self._top is not None or not self._answered
@@ -176,8 +195,8 @@ class Answer:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
         called = reason == "stop" and self.content.calls
         self.finish_reason = "tool_calls" if called else reason
-        self.shortened = shortened
-        return delta._replace(finish_reason=self.finish_reason, shortened=shortened)
+        self.limited = Limited(shortened, thinking_was_cut(self._row.engine, self._limit))
+        return delta._replace(finish_reason=self.finish_reason, limited=self.limited)
 
     def _bytes_of(self, token_id: int) -> bytes:
         """The bytes of a token as text; a token that ends the answer has none."""

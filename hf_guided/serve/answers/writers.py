@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..error_responses import RequestRefused
 from ..job import Call
-from .answer import Answer, Delta, ShownToken
+from .answer import NOT_LIMITED, Answer, Delta, Limited, ShownToken
 from .parts import CallArguments, CallBegins, Part, Text, Thinking
 
 DONE = "data: [DONE]\n\n"
@@ -42,9 +42,9 @@ def listed_logprobs(tokens: Sequence[ShownToken]) -> list[dict[str, Any]]:
     return [{**plain(t.data, t.logprob), "top_logprobs": [plain(*other) for other in t.top]} for t in tokens]
 
 
-def own_fields(finish_reason: str | None, shortened: bool) -> dict[str, Any]:
+def own_fields(finish_reason: str | None, limited: Limited) -> dict[str, Any]:
     """The field of a choice, or of a response, that OpenAI's API does not have; when the answer has ended."""
-    return {} if finish_reason is None else {"hf_guided": {"shortened": shortened}}
+    return {} if finish_reason is None else {"hf_guided": limited._asdict()}
 
 
 class Writer(ABC):
@@ -140,7 +140,7 @@ class ChatWriter(_ChunkWriter):
                 "message": self._message(answer),
                 "logprobs": None if self._call.logprobs is None else _chat_logprobs(answer.logprobs),
                 "finish_reason": answer.finish_reason,
-                **own_fields(answer.finish_reason, answer.shortened),
+                **own_fields(answer.finish_reason, answer.limited),
             }
             for index, answer in enumerate(answers)
         ]
@@ -159,7 +159,7 @@ class ChatWriter(_ChunkWriter):
         for number, made in enumerate(deltas, 1):
             yield self._delta(index, made, delta.logprobs if number == len(deltas) else ())
         if delta.finish_reason is not None:
-            yield self._delta(index, {}, finish_reason=delta.finish_reason, shortened=delta.shortened)
+            yield self._delta(index, {}, finish_reason=delta.finish_reason, limited=delta.limited)
 
     def _message(self, answer: Answer) -> dict[str, Any]:
         content = answer.content
@@ -180,11 +180,11 @@ class ChatWriter(_ChunkWriter):
         delta: dict[str, Any],
         logprobs: Sequence[ShownToken] = (),
         finish_reason: str | None = None,
-        shortened: bool = False,
+        limited: Limited = NOT_LIMITED,
     ) -> str:
         shown = _chat_logprobs(logprobs) if logprobs else None
         choice = {"index": index, "delta": delta, "logprobs": shown, "finish_reason": finish_reason}
-        return self._chunk(choice | own_fields(finish_reason, shortened))
+        return self._chunk(choice | own_fields(finish_reason, limited))
 
 
 def _delta_of(part: Part) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class CompletionWriter(_ChunkWriter):
                 self._echo(index) + answer.content.text,
                 answer.logprobs,
                 answer.finish_reason,
-                answer.shortened,
+                answer.limited,
             )
             for index, answer in enumerate(answers)
         ]
@@ -241,7 +241,7 @@ class CompletionWriter(_ChunkWriter):
         if text or delta.logprobs:
             yield self._chunk(self._choice(index, text, delta.logprobs))
         if delta.finish_reason is not None:
-            yield self._chunk(self._choice(index, "", (), delta.finish_reason, delta.shortened))
+            yield self._chunk(self._choice(index, "", (), delta.finish_reason, delta.limited))
 
     def _echo(self, index: int) -> str:
         return self._echoes[index // self._call.num_answers]
@@ -252,14 +252,14 @@ class CompletionWriter(_ChunkWriter):
         text: str,
         logprobs: Sequence[ShownToken] = (),
         finish_reason: str | None = None,
-        shortened: bool = False,
+        limited: Limited = NOT_LIMITED,
     ) -> dict[str, Any]:
         shown = None
         if self._call.logprobs is not None:
             shown = _completion_logprobs(logprobs, self._offsets[index])
             self._offsets[index] += len(b"".join(token.data for token in logprobs).decode(errors="replace"))
         choice = {"index": index, "text": text, "logprobs": shown, "finish_reason": finish_reason}
-        return choice | own_fields(finish_reason, shortened)
+        return choice | own_fields(finish_reason, limited)
 
 
 def _completion_logprobs(tokens: Sequence[ShownToken], offset: int) -> dict[str, Any]:

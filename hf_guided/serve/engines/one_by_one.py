@@ -22,7 +22,7 @@ from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
 from ...vocabulary.tokens import Vocabulary
-from ..job import Ended, EndReason, NewTokens, ended
+from ..job import Ended, NewTokens, ended
 from .jobs import Engine, RunningJob, first_row, left_constraint
 from .sampler import answer_seeds, generation_config, own_processors, samples
 
@@ -156,9 +156,8 @@ class _AnswerListener(TokenListener):
             result = call.read(row, tokens, self._prompt)
             if result.finish_reason == "dead_end":
                 raise left_constraint(result.error)
-        reason: EndReason = "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
         steps = call.seam.limit_steps(row, len(tokens))
-        return ended(self._answers[row], reason, tokens, steps, self._vocabulary, sampled=samples(job.sampling))
+        return ended(self._answers[row], job, tokens, steps, self._vocabulary, sampled=samples(job.sampling))
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

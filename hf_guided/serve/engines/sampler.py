@@ -31,7 +31,7 @@ from ...session.row import Row
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.tokens import Vocabulary
-from ..job import EndReason, Job, NewTokens, Sampling, ended
+from ..job import Job, NewTokens, Sampling, ended
 from .jobs import RunningJob, left_constraint
 
 # Modes that generate() would take from a model's own generation config. A job has none of them.
@@ -302,9 +302,8 @@ class SharedAnswer:
             self.running.emit(NewTokens(self.number, tokens, entries))
         if output.is_finished():
             made = output.generated_tokens
-            reason: EndReason = "stop" if made and made[-1] in self.job.stop_token_ids else "length"
             steps = self._limit.steps(0, len(made))
-            self.running.emit(ended(self.number, reason, made, steps, self.vocabulary, sampled=self.samples))
+            self.running.emit(ended(self.number, self.job, made, steps, self.vocabulary, sampled=self.samples))
 
     def _tokens_left(self, num_generated: int) -> int | None:
         return None if self.budget is None else self.budget - num_generated
