@@ -47,7 +47,7 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(2300, "the batch command: four formats, URLs, shards with locks, parts that continue"),
-    "serve": Reason(6000, "routes, three kinds of bodies, limits against attacks, two engines, what a limit did"),
+    "serve": Reason(6050, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(700, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(5700, "streams, values of unfinished text, scores, pipelines, threads beside the plain call"),

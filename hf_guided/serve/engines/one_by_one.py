@@ -24,7 +24,7 @@ from ...session.stats import SessionStats
 from ...vocabulary.tokens import Vocabulary
 from ..job import Ended, EndReason, NewTokens, ended
 from .jobs import Engine, RunningJob, first_row, left_constraint
-from .sampler import answer_seeds, generation_config, own_processors, samples
+from .sampler import answer_seeds, generation_config, own_processors
 
 
 class OneByOne(Engine):
@@ -158,7 +158,7 @@ class _AnswerListener(TokenListener):
                 raise left_constraint(result.error)
         reason: EndReason = "stop" if tokens and tokens[-1] in job.stop_token_ids else "length"
         steps = call.seam.limit_steps(row, len(tokens))
-        return ended(self._answers[row], reason, tokens, steps, self._vocabulary, sampled=samples(job.sampling))
+        return ended(self._answers[row], reason, tokens, steps, self._vocabulary, sampled=job.sampling.draws)
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
