@@ -51,13 +51,13 @@ def check_format(format: str | ToolFormat) -> None:
 
 
 # What readers of a family would not read back in the name of a tool, as a pattern and in words; ``read_tool`` refuses
-# more for all. Readers of Harmony split the header of a call at white space, and those of Kimi its id at dots and
-# colons; those of GLM strip the name, and those of Mistral look for marks in brackets.
+# more for all. Readers of Harmony split the header of a call at white space, and those of Kimi its id at a colon; those
+# of GLM strip the name, and those of Mistral split an answer at its marks.
 _IN_NO_NAME = {
     "harmony": (r"\s", "white space"),
-    "kimi": (r"[.:]", "dots and colons"),
+    "kimi": (":", "colons"),
     "glm_4_7": (r"^\s|\s$", "white space at its ends"),
-    **dict.fromkeys(MISTRAL, (r"\[", "opening brackets")),
+    **dict.fromkeys(MISTRAL, (r"\[(TOOL_CALLS|CALL_ID|ARGS)\]", f"{_TOOL_CALLS}, {_CALL_ID} and {_ARGS}")),
 }
 
 
