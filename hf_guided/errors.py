@@ -41,6 +41,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 MAX_MESSAGE = 2000  # characters of an error's message
+_MOST_SHOWN = 500  # warnings that a module has shown, and that are kept
 
 __all__ = [
     "BackendError",
@@ -368,7 +369,11 @@ def warnings_at(line: Line | None) -> Iterator[None]:
 def warn(message: str) -> None:
     """Warn at the user's line."""
     line = users_line()
-    warnings.warn_explicit(message, UserWarning, line.file, line.number, line.module, line.registry)
+    # Python keeps each text that it has shown at a line, so as not to repeat it. Texts may differ without end, as those
+    # about schemas of requests do. A module that has shown many forgets them, and may show one of them again.
+    if len(line.registry) > _MOST_SHOWN:
+        line.registry.clear()
+    warnings.warn_explicit(_within(message), UserWarning, line.file, line.number, line.module, line.registry)
 
 
 @contextmanager

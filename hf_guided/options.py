@@ -5,6 +5,7 @@ No other file reads environment variables.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,14 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach a server at this address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, or none: all addresses
+        return False
 
 
 def _switch(*words: str) -> Callable[[str], Any]:

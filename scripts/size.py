@@ -47,9 +47,9 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(2400, "the batch command: four formats, URLs, shards with locks, parts that continue"),
-    "serve": Reason(6000, "routes, three kinds of bodies, limits against attacks, two engines, what a limit did"),
+    "serve": Reason(6050, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
-    "checkpoints": Reason(500, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
+    "checkpoints": Reason(700, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
     "generation": Reason(5700, "streams, values of unfinished text, scores, pipelines, threads beside the plain call"),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     "hf": Reason(4700, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
@@ -61,6 +61,7 @@ REASONS = {
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(7100, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),
     "regex": Reason(2100, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
+    LOOSE: Reason(1450, "Guide with its examples, the tree of errors, warnings, limits and environment variables"),
 }
 
 

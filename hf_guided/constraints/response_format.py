@@ -12,8 +12,11 @@ from typing import Any
 
 from ..errors import InvalidConstraint, shown
 from .base import replaced
-from .suggestions import expect_keys
+from .suggestions import expect_keys, got
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
+
+TEXT_FORMAT = "text.format"
+"""The path of a format in /v1/responses."""
 
 
 def from_response_format(response_format: Mapping[str, Any], path: str = "response_format") -> Constraint | None:
@@ -35,22 +38,28 @@ def from_response_format(response_format: Mapping[str, Any], path: str = "respon
         raise InvalidConstraint(f"{path}: expected an object, got {shown(response_format)}")
     kind = response_format.get("type")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise InvalidConstraint(f"{path}.type: expected one of {', '.join(TYPES)}, got {shown(kind)}")
+        raise InvalidConstraint(f"{path}.type: expected one of {', '.join(TYPES)}, {got(kind)}")
     return TYPES[kind](response_format, path)
 
 
 def _json_schema(fmt: Mapping[str, Any], path: str) -> Constraint:
-    inner, known = fmt, ["name", "description", "schema", "strict"]
-    if "json_schema" in fmt or "schema" not in fmt:
+    inner: Any = fmt
+    known = ["name", "description", "schema", "strict"]
+    given = {key for key in fmt if fmt[key] is not None}
+    # Flat, as /v1/responses has it. Where neither form is there, the path tells which one is expected.
+    is_flat = "json_schema" not in given and ("schema" in given or path == TEXT_FORMAT)
+    if not is_flat:
+        inner = fmt.get("json_schema")
+        if not isinstance(inner, Mapping):
+            raise InvalidConstraint(f'{path}.json_schema: expected {{"name": ..., "schema": {{...}}}}, {got(inner)}')
         expect_keys(fmt, ("type", "json_schema"), path)
         path += ".json_schema"
-        inner = fmt.get("json_schema") or {}
-        if not isinstance(inner, Mapping):
-            raise InvalidConstraint(f'{path}: expected {{"name": ..., "schema": {{...}}}}, got {shown(inner)}')
-    expect_keys(inner, ["type", *known] if inner is fmt else known, path)
+    expect_keys(inner, ["type", *known] if is_flat else known, path)
     name, strict = inner.get("name"), inner.get("strict")
+    if inner.get("schema") is None:
+        raise InvalidConstraint(f"{path}.schema: expected a JSON Schema object, but it is missing")
     if not isinstance(name, str) or not name:
-        raise InvalidConstraint(f"{path}.name: expected a name for the schema, got {shown(name)}")
+        raise InvalidConstraint(f"{path}.name: expected a name for the schema, {got(name)}")
     if strict not in (None, True, False):
         raise InvalidConstraint(f"{path}.strict: expected true or false, got {shown(strict)}")
     return made(_lenient if strict is False else _schema, inner.get("schema"), f"{path}.schema")
@@ -88,7 +97,7 @@ def _field(make: Callable[[Any], Constraint], *keys: str) -> Callable[[Mapping[s
         expect_keys(fmt, ("type", *keys), path)
         key = next((key for key in keys if fmt.get(key) is not None), None)
         if key is None:
-            raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, got nothing")
+            raise InvalidConstraint(f"{path}.{keys[0]}: expected a value, but it is missing")
         return made(make, fmt[key], f"{path}.{key}")
 
     return convert
@@ -103,6 +112,6 @@ TYPES: dict[str, Callable[[Mapping[str, Any], str], Constraint | None]] = {
     "choice": _field(Choice, "choice", "options", "value"),
     "grammar": _field(Grammar, "grammar", "value"),
     "json": _json,
-    "structural_tag": lambda fmt, path: StructuralTag(fmt),
+    "structural_tag": lambda fmt, path: made(StructuralTag, fmt, path),
 }
 """The values of ``type``; none of these is a type of JSON Schema, so the two kinds of dict cannot be confused."""

@@ -24,6 +24,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return "" if match is None else f"; did you mean {match!r}?"
 
 
+def got(value: Any) -> str:
+    """The end of a message that says what was expected: the value, or that there is none."""
+    return "but it is missing" if value is None else f"got {shown(value)}"
+
+
 def expect_keys(value: Mapping[str, Any], known: Sequence[str], path: str) -> None:
     """Refuse keys that would change nothing; those that are null say nothing."""
     for key in value:

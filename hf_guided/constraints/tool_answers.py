@@ -28,9 +28,12 @@ class Place(NamedTuple):
     ends: tuple[str, ...] = ()
 
     def answer_in(self, text: str) -> str:
-        """The answer in a complete text."""
-        inside = text.removeprefix(self.before)
-        return next((inside.removesuffix(end) for end in self.ends if inside.endswith(end)), inside)
+        """The answer in a complete text; raises ValueError if a text around it is missing, as in one that was cut."""
+        for end in self.ends or ("",):
+            if text.startswith(self.before) and text.endswith(end) and len(text) >= len(self.before) + len(end):
+                return text[len(self.before) : len(text) - len(end)]
+        after = f", and then {' or '.join(map(repr, self.ends))}" if self.ends else ""
+        raise ValueError(f"expected {self.before!r}, an answer{after}, got {shown(text)}")
 
 
 def format_of_answer(answer: Constraint, excludes: Sequence[str] = ()) -> Tag:

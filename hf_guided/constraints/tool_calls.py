@@ -9,14 +9,14 @@ from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..errors import InvalidConstraint, reading, shown
+from ..errors import InvalidConstraint, cause, reading, shown
 from . import json_text
 from .base import Constraint, replaced, set_fields
 from .chat_families import answer_header, begun, call_id
 from .coerce import coerce
 from .tool_answers import Place, beginnings, calls_alone, closed, may_begin, with_answer
 from .tool_choice import read_choice, read_tool
-from .tool_formats import AUTO, Tag, call_tag, ends_turns, format_of, objects_in, with_schemas
+from .tool_formats import AUTO, Tag, call_tag, check_names, ends_turns, format_of, objects_in, with_schemas
 from .tool_notation import FAMILIES, JSON, ToolFormat
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import STYLES, settled
@@ -137,6 +137,8 @@ class ToolCalls(Constraint):
         if len(set(names)) < len(names):
             raise InvalidConstraint(f"ToolCalls: expected every tool to have its own name, got {names}")
         mode, allowed = read_choice(choice, names)
+        if mode != "none":
+            check_names(format, allowed)
         answer = coerce(answer)
         if isinstance(answer, ToolCalls):
             raise InvalidConstraint("ToolCalls.answer: expected the format of an answer without calls, got ToolCalls")
@@ -175,6 +177,8 @@ class ToolCalls(Constraint):
         header = "" if self.answer is None else answer_header(tokenizer, {})
         if (format, stops, header) == (self.format, self.stops, self.header):
             return self
+        if self.choice != "none":
+            check_names(format, self.allowed)
         return replaced(self, format=format, stops=stops, header=header)
 
     def after(self, chat: Sequence[Mapping[str, Any]]) -> ToolCalls:
@@ -334,22 +338,25 @@ class ToolCalls(Constraint):
         """
         if not self._may_answer:
             return self._called(text)
-        is_call = self.is_call(text)
+        is_call, no_call = self.is_call(text), ""
         if is_call is not False:
             try:
                 return self._called(text, exactly=is_call is None)
-            except Exception:
+            except Exception as error:  # a validator may raise anything
                 if is_call:
                     raise
+                no_call = f"; and no call: {cause(error)}"
         assert self.answer is not None
-        inside = self._answer[1].answer_in(text)
         try:
+            inside = self._answer[1].answer_in(text)
             return ToolAnswer(inside, (), self.answer.parse(inside))
-        except Exception:
+        except Exception as error:  # as may one of the answer
             if is_call is None and self.lenient:
                 with suppress(ValueError):
                     return self._called(text)
-            raise
+            if not no_call:
+                raise
+            raise ValueError(f"no answer in its format: {cause(error)}{no_call}") from error
 
     def _called(self, text: str, *, exactly: bool = False) -> ToolAnswer:
         with _depth_as_value_error():

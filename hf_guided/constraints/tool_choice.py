@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InvalidConstraint, shown
 from .json_text import shorten
-from .suggestions import did_you_mean, expect_keys
+from .suggestions import did_you_mean, expect_keys, got
 
 MODES = ("auto", "required", "none")
 _PATH = "ToolCalls.choice"
@@ -36,12 +36,14 @@ def read_tool(tool: Any, index: int) -> dict[str, Any]:
         raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {shown(tool)}")
     tool = _nested(tool)
     function = tool.get("function")
+    if tool.get("type") == "function" and function is None:
+        raise InvalidConstraint(f'{where}.function: expected {{"name": ..., "parameters": ...}}, but it is missing')
     if tool.get("type") != "function" or not isinstance(function, Mapping):
         raise InvalidConstraint(
             f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
-        raise InvalidConstraint(f"{where}.function.name: expected a name, got {shown(function.get('name'))}")
+        raise InvalidConstraint(f"{where}.function.name: expected a name, {got(function.get('name'))}")
     if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written literally, between such marks
         raise InvalidConstraint(
             f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
@@ -59,7 +61,7 @@ def read_tool(tool: Any, index: int) -> dict[str, Any]:
 
 
 def _nested(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    if tool.get("type") != "function" or "function" in tool:
+    if tool.get("type") != "function" or "function" in tool or len(tool) == 1:
         return tool
     return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
 

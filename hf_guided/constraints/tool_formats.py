@@ -50,6 +50,34 @@ def check_format(format: str | ToolFormat) -> None:
         )
 
 
+# What readers of a family would not read back in the name of a tool, as a pattern and in words; ``read_tool`` refuses
+# more for all. Readers of Harmony split the header of a call at white space, and those of Kimi its id at a colon; those
+# of GLM strip the name, and those of Mistral split an answer at its marks.
+_IN_NO_NAME = {
+    "harmony": (r"\s", "white space"),
+    "kimi": (":", "colons"),
+    "glm_4_7": (r"^\s|\s$", "white space at its ends"),
+    **dict.fromkeys(MISTRAL, (r"\[(TOOL_CALLS|CALL_ID|ARGS)\]", f"{_TOOL_CALLS}, {_CALL_ID} and {_ARGS}")),
+}
+
+
+def check_names(format: str | ToolFormat, names: Sequence[str]) -> None:
+    """Raise InvalidConstraint for the name of a tool that a reader of this notation would not read back."""
+    described = format if isinstance(format, ToolFormat) else FAMILIES.get(format)
+    for name in names:
+        if described is not None:
+            after = described.after_name
+            is_wrong, words = (name + after).find(after) < len(name), repr(after)
+        else:
+            pattern, words = _IN_NO_NAME.get(str(format), ("(?!)", ""))
+            is_wrong = re.search(pattern, name) is not None
+        if is_wrong:
+            raise InvalidConstraint(
+                f"ToolCalls: expected names of tools without {words}, which the notation {format!r} cannot write in a "
+                f"name, got {name!r}; give the tool another name, or choose another notation"
+            )
+
+
 def format_of(tokenizer: Any) -> str:
     """The family that a tokenizer's chat template writes for, or the version of a tokenizer of `mistral-common`.
 

@@ -183,6 +183,12 @@ class ToolFormat:
         }
 
     @property
+    def after_name(self) -> str:
+        """The text after the name of a tool, at whose first occurrence a reader ends the name."""
+        pieces = _PLACES.split(self.begin + self.name + self.arguments + self.end)
+        return pieces[pieces.index("{name}") + 1] or "{"  # the arguments, which are an object
+
+    @property
     def _is_section(self) -> bool:
         """Whether calls follow each other without other text."""
         return bool(self.first or self.between or self.last)

@@ -72,6 +72,7 @@ class Answering:
             served.model.generation_config,
             takes_images=served.takes_media,
             template_variables=own_variables(served.templates),
+            takes_any_arguments=served.takes_any_arguments,
         )
         # Of every chat, where its request does not set them.
         self.template_variables: dict[str, Any] = (

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from ..errors import HFGuidedError
+from ..options import is_local
 from . import models
 from .answering import Answering
 from .bodies.chat import read_chat
@@ -24,7 +25,7 @@ from .engines.one_by_one import OneByOne
 from .engines.shared_batches import SharedBatches
 from .error_responses import Failures, RequestRefused, answer_error, log
 from .guidance import Guidance
-from .limits import ApiKeys, RequestSizeLimit, is_local, limited_protocol
+from .limits import ApiKeys, RequestSizeLimit, limited_protocol
 from .metrics import Metrics
 from .options import ServeOptions
 from .token_routes import token_routes

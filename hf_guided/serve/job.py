@@ -41,6 +41,12 @@ class Chat:
     template_variables: Mapping[str, Any] = field(default_factory=dict)
 
 
+# The fields of Sampling that decide which tokens are drawn, and how often.
+FILTERS = ("temperature", "top_k", "top_p", "min_p")
+# With a temperature below this, probabilities are 0 and 1 but for rounding, and scores divided by it may be infinite.
+_COLDEST = 1e-5
+
+
 @dataclass(frozen=True)
 class Sampling:
     """The choice of tokens, in this order: penalties and bias, the mask, temperature, top-k, top-p, min-p, the choice.
@@ -66,6 +72,11 @@ class Sampling:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn; otherwise the most likely ones are taken."""
+        return self.temperature >= _COLDEST
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import json
 import threading
 import time
@@ -72,16 +71,6 @@ def key_of(headers: Headers) -> str:
     """The API key that a request gives, however its header is spaced; empty if it gives none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine can reach a server at this address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, or none: all addresses
-        return False
 
 
 class RequestSizeLimit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import torch.nn.functional as F
@@ -58,6 +58,22 @@ class ServedModel:
     def takes_media(self) -> bool:
         """Whether it takes images, videos or audio."""
         return self.templates is not self.tokenizer
+
+    @cached_property
+    def takes_any_arguments(self) -> bool:
+        """Whether the chat template writes the arguments of a call unchanged if they are any text."""
+        text = '{"broken": "\\'  # where it writes JSON or Python's repr, the backslash is doubled
+        call = {"id": "a1B2c3D4e", "type": "function", "function": {"name": "look_up", "arguments": text}}
+        said: Any = [{"type": "text", "text": "found"}] if self.takes_media else "found"
+        chat = [
+            {"role": "user", "content": said},
+            {"role": "assistant", "content": said[:0], "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a1B2c3D4e", "name": "look_up", "content": said},
+        ]
+        try:
+            return text in rendered(self.templates, chat, {})
+        except PromptError:
+            return False
 
     def render(
         self,

@@ -61,7 +61,7 @@ def read_tokenize(body: object, defaults: Defaults) -> tuple[TokenizeBody, Promp
         return asked, asked.prompt
     constraint, _ = read_constraint({"tools": [*map(for_template, asked.tools)]}, defaults)
     variables, _ = read_thinking(asked.chat_template_kwargs, ("reasoning_effort", None), defaults)
-    return asked, Chat(render_messages(asked.messages, defaults.takes_images), shown_tools(constraint), variables)
+    return asked, Chat(render_messages(asked.messages, defaults), shown_tools(constraint), variables)
 
 
 def read_detokenize(body: object, defaults: Defaults) -> list[int]:

@@ -24,6 +24,7 @@ from pydantic import BaseModel, Field
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.options import is_local
 from tests.devtools import Tab, tab
 
 pytest.importorskip("gradio", reason="needs Gradio: make test-frameworks")
@@ -31,7 +32,6 @@ pytest.importorskip("gradio", reason="needs Gradio: make test-frameworks")
 from hf_guided.integrations.gradio import Example, Page, UiLimits, ui  # noqa: E402
 from hf_guided.integrations.gradio.answers import Answers  # noqa: E402
 from hf_guided.integrations.gradio.form import CHOICE, FREE, PATTERN, SCHEMA, TYPE, Form  # noqa: E402
-from hf_guided.integrations.gradio.page import is_loopback  # noqa: E402
 
 # Gradio leaves event loops and their sockets to the garbage collector, and uses an option of pandas that is deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:.*future.no_silent_downcasting")
@@ -463,7 +463,7 @@ def test_what_the_page_is_made_with_is_checked() -> None:
     assert Form(**{**DEFAULTS, "kind": FREE}).constraint({}, LIMITS) is None
     with pytest.raises(hg.InvalidConstraint, match="at least one option"):
         Form(**{**DEFAULTS, "kind": CHOICE, "options": "\n \n"}).constraint({}, LIMITS)
-    assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.org")] == [
+    assert [is_local(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.org")] == [
         *(True, True, True, False, False)
     ]
 

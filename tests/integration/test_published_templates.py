@@ -21,7 +21,12 @@ from transformers import PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
 from hf_guided.serve.answers.answer import Answer
+from hf_guided.serve.bodies.chat import read_chat
+from hf_guided.serve.bodies.generation import Defaults
+from hf_guided.serve.error_responses import RequestRefused
 from hf_guided.serve.job import Job, Sampling
+from hf_guided.serve.models import ServedModel
+from hf_guided.serve.options import ServeOptions
 from hf_guided.session.requests import Request
 from tests import vocabularies
 from tests.integration import models
@@ -241,6 +246,39 @@ def test_the_pipeline_renders_as_python_does(sent: Prompts) -> None:
     assert count_of(ARGUMENTS, sent.texts[0]) == 1
 
 
+BROKEN = ["{", '{"city": "Ro', "[1]", "null", '"Rome"', "5", 'get("a")\n', '{"city": "Rome"}}', "<b>\\</b>"]
+# The texts around the arguments of a call, in the templates that write a text as it is; the others write it as JSON.
+_TAGS = ('{"name": "get_weather", "arguments": ', "}\n</tool_call>")
+AROUND_ARGUMENTS = {
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": _TAGS,
+    "Qwen-Qwen3-0.6B": _TAGS,
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": ("<｜tool▁sep｜>get_weather\n```json\n", "\n```<｜tool▁call▁end｜>"),
+    "deepseek-ai-DeepSeek-V3.1": ("<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_broken_call_is_shown_as_it_is_or_refused(name: str) -> None:
+    """The oracle is the template without hf-guided, and what its source has around arguments."""
+    tokenizer = tokenizer_of(name)
+    served = ServedModel(None, tokenizer, name)
+    defaults = Defaults(ServeOptions("demo"), 1000, takes_any_arguments=served.takes_any_arguments)
+    assert served.takes_any_arguments is (name in AROUND_ARGUMENTS)
+    for text in BROKEN:
+        chat = history(text)
+        if name in AROUND_ARGUMENTS:
+            before, after = AROUND_ARGUMENTS[name]
+            [prompt] = read_chat({"messages": chat}, defaults).prompts
+            assert tokenizer.decode(served.render(prompt, {})[0]).count(before + text + after) == 1
+        else:
+            with pytest.raises(RequestRefused) as refused:
+                read_chat({"messages": chat}, defaults)
+            assert refused.value.status == 400
+            assert refused.value.body["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+            written = str(tokenizer.apply_chat_template(chat, tokenize=False))
+            assert json.dumps(text, ensure_ascii=False) in written, "the call would have a text as its arguments"
+
+
 # -- over HTTP ---------------------------------------------------------------------------------------------------------
 
 
@@ -317,9 +355,7 @@ def test_two_turns_over_http(served: tuple[str, str], prompts: list[list[int]], 
         assert re.fullmatch("[0-9A-Za-z]{9}", call.id)
         arguments = json.loads(call.function.arguments)
         messages += [
-            message.model_dump(
-                exclude_none=True, exclude={"tool_calls": {"__all__": {"function": {"parsed_arguments"}}}}
-            ),
+            message.model_dump(),
             {"role": "tool", "tool_call_id": call.id, "content": ANSWER},
         ]
         asked |= {"tool_choice": "none"}

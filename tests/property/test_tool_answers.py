@@ -25,7 +25,7 @@ from tests.tool_families import FAMILIES, flat, parsed, template
 from tests.vocabularies import demo
 
 SCHEMAS: dict[str, Any] = {
-    "look up": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
+    "look_up": {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]},
     "now": {"type": "object", "properties": {}},
 }
 TOOLS = as_tools(SCHEMAS)
@@ -44,7 +44,7 @@ AROUND = {
 }
 # What a message of kimi_k3 begins with where it has calls and no text.
 BEFORE_CALLS = {"kimi_k3": "<|close|>response<|sep|>"}
-CALLS = (hg.ToolCall("look up", {"q": 'ä "b"'}), hg.ToolCall("now", {}))
+CALLS = (hg.ToolCall("look_up", {"q": 'ä "b"'}), hg.ToolCall("now", {}))
 
 
 def written_calls(family: str, calls: tuple[hg.ToolCall, ...] = CALLS) -> str:
@@ -85,7 +85,7 @@ def test_the_choice(family: str) -> None:
         ("auto", True, True),
         ("required", True, False),
         ("none", False, True),
-        ("look up", True, False),
+        ("look_up", True, False),
         ("now", False, False),
     ):
         constraint = hg.ToolCalls(TOOLS, family, choice, answer=ANSWER)
@@ -182,7 +182,7 @@ LIKE_A_CALL: dict[str, Any] = {
 )
 def test_a_text_that_is_both_is_a_call(arguments: dict[str, Any], called: bool) -> None:
     constraint = hg.ToolCalls(TOOLS, "llama", answer=LIKE_A_CALL)
-    text = json.dumps({"name": "look up", "parameters": arguments})
+    text = json.dumps({"name": "look_up", "parameters": arguments})
     assert accepted(constraint, text)
     found = constraint.parse(text)
     assert [call.arguments for call in found.calls] == ([arguments] if called else [])
@@ -197,18 +197,62 @@ def test_a_text_that_is_both_is_a_call(arguments: dict[str, Any], called: bool) 
     )
 
 
+ANYTHING = re.compile("(.|\n){0,100}")
+
+
+@pytest.mark.parametrize("family", AROUND)
+@pytest.mark.parametrize("choice", ["auto", "none"])
+def test_no_beginning_of_an_answer_is_read_as_an_answer(family: str, choice: str) -> None:
+    """Where texts around an answer say where it begins and ends; one without an end of its own may end anywhere."""
+    constraint = hg.ToolCalls(TOOLS, family, choice, answer=ANYTHING)
+    before, after = AROUND[family]
+    text = f"{before}It is dry.{after}"
+    assert (constraint.parse(text).text, constraint.parse(text).calls) == ("It is dry.", ())
+    for size in range(len(text) if after else len(before)):
+        with pytest.raises(ValueError, match="expected "):
+            constraint.parse(text[:size])
+
+
+class Z(pydantic.BaseModel):
+    z: int
+
+
+class Named(pydantic.BaseModel):
+    name: str
+    parameters: Z
+
+
+def test_what_is_neither_a_call_nor_an_answer_says_why() -> None:
+    constraint = hg.ToolCalls(TOOLS, "llama", answer=hg.JsonSchema(Named))
+    with pytest.raises(ValueError, match=r"(?s)no answer in its format: .*parameters\.z.*; and no call: .*\$\.q"):
+        constraint.parse('{"name": "look_up", "parameters": {"q": 5}}')
+    with pytest.raises(ValueError, match="'q' is a required property"):
+        hg.ToolCalls(TOOLS, "qwen_3", answer=ANSWER).parse(
+            '<tool_call>\n{"name": "look_up", "arguments": {}}\n</tool_call>'
+        )
+
+
 @pytest.mark.parametrize(
     ("family", "answer", "text", "content", "arguments"),
     [
         ("llama", LIKE_A_CALL, '{"name": "look', '{"name": "look', []),
-        ("llama", LIKE_A_CALL, '{"name": "look up", "parameters": {"q', "", ['{"q']),
+        ("llama", LIKE_A_CALL, '{"name": "look_up", "parameters": {"q', "", ['{"q']),
         ("llama", LIKE_A_CALL, '{"name": "other", "par', '{"name": "other", "par', []),
         ("qwen_3", ANSWER, "<tool_c", "", []),
         ("qwen_3", ANSWER, '{"text": "<tool_c', '{"text": "<tool_c', []),
-        ("qwen_3", ANSWER, '<tool_call>\n{"name": "look up", "arguments": {"q', "", ['{"q']),
+        ("qwen_3", ANSWER, '<tool_call>\n{"name": "look_up", "arguments": {"q', "", ['{"q']),
         ("harmony", ANSWER, '<|channel|>final<|message|>{"te', '{"te', []),
         ("harmony", ANSWER, "<|channel|>fin", "", []),
         ("kimi_k3", ANSWER, '{"text": "a", "sure": true}<|close|>resp', '{"text": "a", "sure": true}', []),
+        ("harmony", ANYTHING, "<|channel|>fin", "", []),
+        ("harmony", ANYTHING, "<|channel|>commentary to=functions.look", "", []),
+        ("harmony", ANYTHING, "<|channel|>final<|message|>It is", "It is", []),
+        ("harmony", ANYTHING, "<|channel|>final<|message|>It is<|en", "It is", []),
+        ("command_r7b", ANYTHING, "<|START_RESP", "", []),
+        ("command_r7b", ANYTHING, "<|START_ACT", "", []),
+        ("functionary_v3_2", ANYTHING, "al", "", []),
+        ("functionary_v3_2", ANYTHING, "look_", "", []),
+        ("functionary_v3_2", ANYTHING, "all\nIt is", "It is", []),
     ],
 )
 def test_a_text_that_is_cut(family: str, answer: Any, text: str, content: str, arguments: list[str]) -> None:
@@ -237,7 +281,7 @@ def test_a_text_that_is_cut(family: str, answer: Any, text: str, content: str, a
 def test_a_call_of_llama_arrives_in_pieces_where_no_answer_is_like_it(answer: Any, at_once: bool) -> None:
     answer = hg.JsonSchema(answer) if isinstance(answer, (dict, bool)) else answer
     constraint = hg.ToolCalls(TOOLS, "llama", answer=answer)
-    start = '{"name": "look up", "parameters": '
+    start = '{"name": "look_up", "parameters": '
     reader, content = CallReader(constraint), Content()
     content.add(reader.feed(start.encode() + b'{"q'))
     assert [call.arguments for call in content.calls] == (['{"q'] if at_once else [])

@@ -270,7 +270,7 @@ def test_two_engines_agree_on_calls(family: str) -> None:
     schemas = {name: HOSTILE[name] for name in ("f.(x)*[a-z]+|$", "f")}
     items = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 99}]}
     schemas["array"] = {"type": "object", "properties": {"v": {"type": "array", "items": items}}, "required": ["v"]}
-    schemas["no array"] = {"type": "object", "properties": {"v": {"items": items}}, "required": ["v"]}
+    schemas["no_array"] = {"type": "object", "properties": {"v": {"items": items}}, "required": ["v"]}
     everything = ("auto", "required", "f", "none")
     for choice in random.Random(family).sample(everything, repeats(2, 4)):
         constraint = hg.ToolCalls(as_tools(schemas), family, choice)

@@ -106,13 +106,16 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
     ({"messages": None}, "messages"),
     ({"messages": "Hello"}, "messages"),
     ({"messages": [5]}, "messages.0"),
-    ({"messages": [USER, {"content": "x"}]}, "messages.1"),
-    ({"messages": [USER, {"role": "function", "name": "f", "content": "x"}]}, "messages.1"),
+    ({"messages": [USER, {"content": "x"}]}, "messages.1.role"),
+    *[({"messages": [USER, {"role": role, "content": "x"}]}, "messages.1.role") for role in ("function", None, [], 5)],
     ({"messages": [{"role": "user"}]}, "messages.0.content"),
     ({"messages": [USER, {"role": "user", "content": 5}]}, "messages.1.content"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
-    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages.0.content.0"),
-    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]}]}, "messages.0.content.0.x"),
+    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages.0.content.0.type"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "txet": 1}]}]},
+        "messages.0.content.0.txet",
+    ),
     ({"messages": [{"role": "user", "content": "a", "nmae": "b"}]}, "messages.0.nmae"),
     ({"messages": [{"role": "user", "content": "\udfff"}]}, "messages.0.content"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.tool_call_id"),
@@ -127,6 +130,19 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
         )
         for text in ("{", "[]", "5", 5, '{"a": NaN}', "[" * 100_000, '{"a": 1, "a": 2}')
     ],
+    *[
+        ({"messages": [USER, {"role": "assistant", "tool_calls": [call]}]}, f"messages.1.tool_calls.0{path}")
+        for call, path in (
+            (None, ""),
+            ({"function": None}, ".function"),
+            ({"id": "1"}, ".function"),
+            ({"function": {"arguments": "{}"}}, ".function.name"),
+            ({"function": {"name": None}}, ".function.name"),
+            ({"function": {"name": ""}}, ".function.name"),
+            ({"function": {"name": 5}}, ".function.name"),
+            ({"function": {"name": "f", "arguments": []}}, ".function.arguments"),
+        )
+    ],
     ({"logprobs": 5}, "logprobs"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -134,7 +150,12 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
     ({"reasoning_effort": "huge"}, "reasoning_effort"),
     ({"tools": {}}, "tools"),
     ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+    ({"tools": [None]}, "tools.0"),
+    ({"tools": [{"type": "function"}]}, "tools.0.function"),
+    ({"tools": [{"type": "function", "function": None}]}, "tools.0.function"),
     ({"tools": [{"type": "function", "function": {}}]}, "tools.0.function.name"),
+    ({"tools": [{"type": "function", "parameters": {}}]}, "tools.0.name"),
+    ({"tools": [{"function": {"name": "f"}}]}, "tools.0.type"),
     ({"tools": [{"type": "function", "name": 5}]}, "tools.0.name"),
     ({"tools": [TOOL, TOOL]}, "tools"),
     ({"tool_choice": "required"}, "tools"),
@@ -183,8 +204,17 @@ WRONG_IN_COMPLETIONS: list[tuple[dict[str, Any], str]] = [
 ]
 WRONG_IN_RESPONSES: list[tuple[dict[str, Any], str]] = [
     *[({"input": value}, "input") for value in (None, [], 5, {})],
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
-    ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content.0"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0.type"),
+    ({"input": [{"id": "x"}]}, "input.0.type"),
+    ({"input": [{"role": "function", "content": "x"}]}, "input.0.role"),
+    ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input.0.content.0.type"),
+    ({"input": [{"type": "function_call", "call_id": "1", "arguments": "{}"}]}, "input.0.name"),
+    ({"input": [{"type": "function_call", "call_id": "1", "name": "", "arguments": "{}"}]}, "input.0.name"),
+    *[
+        ({"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": text}]}, "input.0.arguments")
+        for text in ("{", "[]", "null", 5, '{"a": 1, "a": 2}')
+    ],
+    ({"tools": [{"type": "function"}]}, "tools.0.name"),
     ({"input": [{"type": "function_call", "call_id": "1", "name": "f"}]}, "input.0.arguments"),
     ({"input": [{"type": "function_call_output", "call_id": "1", "output": 5}]}, "input.0.output"),
     ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, "input.0.encrypted_content"),
@@ -226,7 +256,7 @@ def test_a_body_is_an_object(body):
 def test_an_item_without_a_known_type_names_no_function_of_ours():
     for item in ({"type": []}, {}, {"x": 1}):
         error = refusal(read_response, {"input": [item]}, DEFAULTS)
-        assert "an object with type" in str(error) or "as its type" in str(error)
+        assert error.body["error"]["param"] == "input.0.type"
         assert "_kind" not in str(error)
 
 
@@ -354,6 +384,153 @@ def test_what_templates_get_besides():
     thought = {"role": "assistant", "content": "b", "reasoning_content": "a", "refusal": None, "annotations": []}
     expected = {"role": "assistant", "content": "b", "reasoning_content": "a"}
     assert messages_of(chat(USER, thought))[1] == expected
+
+
+FOR_THE_MODEL: dict[str, Any] = {
+    "images": [PIXEL],
+    "image_url": PIXEL,
+    "audio": {"id": "audio_1"},
+    "input_audio": "UklGRg==",
+    "videos": [PIXEL],
+    "files": ["file_1"],
+    "file_ids": ["file_1"],
+    "documents": [{"text": "x"}],
+    "experimental_attachments": [{"url": PIXEL}],
+    "function_call": {"name": "f", "arguments": "{}"},
+    "tool_call": {"name": "f"},
+    "toolInvocations": [{"toolName": "f"}],
+    "prefix": True,
+    "partial": True,
+    "parts": [{"type": "text", "text": "x"}],
+}
+NOTES: dict[str, Any] = {
+    # As OpenAI's own client, LiteLLM, OpenRouter, Copilot, Gemini, Ollama, CodeCompanion and others send them.
+    **dict.fromkeys(
+        "id phase status thinking reasoning_text tool_name model created finish_reason signature".split(), "x"
+    ),
+    **dict.fromkeys("reasoning_details thinking_blocks annotations citations token_ids".split(), [{"x": 1}]),
+    **dict.fromkeys(
+        "cache_control provider_specific_fields extra_content usage metadata opts parsed".split(), {"x": 1}
+    ),
+    **dict.fromkeys((*FOR_THE_MODEL, "refusal"), None),
+    "weight": 1,
+    "providerOptions": {"x": {}},
+}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+ROLES: dict[str, dict[str, Any]] = {
+    "system": {"role": "system", "content": "x"},
+    "user": USER,
+    "assistant": {"role": "assistant", "content": "x", "tool_calls": [CALL]},
+    "tool": {"role": "tool", "content": "x", "tool_call_id": "1"},
+}
+PLACES: dict[str, Any] = {
+    **{role: (lambda more, m=m: chat(USER, {**m, **more}), "messages.1") for role, m in ROLES.items()},
+    "part": (
+        lambda more: chat(USER, {"role": "user", "content": [{"type": "text", "text": "x", **more}]}),
+        "messages.1.content.0",
+    ),
+    "call": (
+        lambda more: chat(USER, {"role": "assistant", "tool_calls": [{**CALL, **more}]}),
+        "messages.1.tool_calls.0",
+    ),
+    "function": (
+        lambda more: chat(USER, {"role": "assistant", "tool_calls": [{"function": {"name": "f", **more}}]}),
+        "messages.1.tool_calls.0.function",
+    ),
+    "item": (lambda more: response([USER, {**USER, **more}]), "input.1"),
+    "output": (lambda more: response([USER, {"role": "assistant", "content": "x", **more}]), "input.1"),
+    "item of a call": (
+        lambda more: response([USER, {"type": "function_call", "call_id": "1", "name": "f", "arguments": "", **more}]),
+        "input.1",
+    ),
+    "tokens": (
+        lambda more: SimpleNamespace(prompts=[read_tokenize({"messages": [{**USER, **more}]}, DEFAULTS)[1]]),
+        "messages.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_notes_in_messages_change_nothing(place):
+    build, _ = PLACES[place]
+    for name, value in NOTES.items():
+        if (place, name) == ("call", "id"):  # which is a field of calls
+            continue
+        assert messages_of(build({name: value})) == messages_of(build({})), name
+    for name, value in FOR_THE_MODEL.items():  # of the same type, but it says nothing
+        assert messages_of(build({name: type(value)()})) == messages_of(build({})), name
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_fields_of_messages_that_would_change_the_answer_are_refused(place):
+    build, path = PLACES[place]
+    for name, value in FOR_THE_MODEL.items():
+        error = refusal(build, {name: value})
+        assert (error.status, error.code, error.body["error"]["param"]) == (400, "unsupported_field", f"{path}.{name}")
+        assert str(error).startswith(f"{path}.{name}: ")
+
+
+@pytest.mark.parametrize(
+    "misspelt", ["contnet", "conten", "contents", "kontent", "tool_callls", "nmae", "reasoning_contents"]
+)
+def test_misspelt_fields_of_messages_are_refused(misspelt):
+    error = refusal(chat, USER, {"role": "assistant", misspelt: "x"})
+    assert (error.code, error.body["error"]["param"]) == ("unknown_field", f"messages.1.{misspelt}")
+
+
+TEXTS = ["{", "[]", "5", "null", '"x"', "f(1)", '{"a": "\\', "[" * 100, '<parameter="a">\n1']
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_broken_arguments_stay_a_text_where_the_template_takes_one(text):
+    takes_any = replace(DEFAULTS, takes_any_arguments=True)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": text}}
+    for read_call, asked, path in (
+        (chat, (USER, {"role": "assistant", "tool_calls": [call]}), "messages.1.tool_calls.0.function.arguments"),
+        (
+            response,
+            ([USER, {"type": "function_call", "call_id": "1", "name": "f", "arguments": text}],),
+            "input.1.arguments",
+        ),
+    ):
+        [_, message] = messages_of(read_call(*asked, defaults=takes_any))
+        assert message["tool_calls"] == [call]
+        error = refusal(read_call, *asked)
+        assert (error.status, error.body["error"]["param"]) == (400, path)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', "[" * 100_000, '{"a":' * 100_000])
+def test_arguments_that_readers_of_json_read_differently_are_refused(text):
+    call = {"function": {"name": "f", "arguments": text}}
+    takes_any = replace(DEFAULTS, takes_any_arguments=True)
+    error = refusal(chat, USER, {"role": "assistant", "tool_calls": [call]}, defaults=takes_any)
+    assert error.body["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+
+
+@pytest.mark.parametrize(
+    ("format", "chats", "responses"),
+    [
+        ({}, "type", "type"),
+        ({"type": None}, "type", "type"),
+        ({"type": "json_schema"}, "json_schema", "schema"),
+        ({"type": "json_schema", "json_schema": None}, "json_schema", "schema"),
+        ({"type": "json_schema", "name": "r"}, "json_schema", "schema"),
+        ({"type": "json_schema", "json_schema": {}}, "json_schema.schema", "json_schema.schema"),
+        ({"type": "json_schema", "json_schema": {"name": "r"}}, "json_schema.schema", "json_schema.schema"),
+        ({"type": "json_schema", "json_schema": {"schema": SCHEMA}}, "json_schema.name", "json_schema.name"),
+        ({"type": "json_schema", "schema": SCHEMA}, "name", "name"),
+        ({"type": "regex"}, "regex", "regex"),
+        ({"type": "grammar"}, "grammar", "grammar"),
+    ],
+)
+def test_what_is_missing_in_a_format_is_said_by_its_path(format, chats, responses):
+    for error, path in (
+        (refusal(chat, response_format=format), f"response_format.{chats}"),
+        (refusal(completion, response_format=format), f"response_format.{chats}"),
+        (refusal(response, text={"format": format}), f"text.format.{responses}"),
+    ):
+        assert error.status == 400
+        assert str(error).startswith(f"{path}: expected ") and str(error).endswith(", but it is missing")
 
 
 @pytest.mark.parametrize("url", ["/etc/passwd", "file:///etc/passwd", "http://169.254.169.254/", "https://a.example/x"])
@@ -520,8 +697,9 @@ def test_answers_of_responses_repeat_their_request():
         {"messages": [USER], "metadata": {"x" * 2_000_000: [[]] * 100_000}, "n": "9" * 2_000_000},
         {"messages": [USER], "chat_template_kwargs": {"y" * 2_000_000: 1}, "guided_choice": [[]] * 300_000},
         {"messages": [USER], "tools": [{"type": "function", "function": {"name": 5}}] * 50_000},
+        {"messages": [{**USER, **{f"n{i:03}": 1 for i in range(200_000)}, "images": [1]}]},
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_large_hostile_bodies_are_refused_quickly(body):
     """By CPU time, with a wide margin: each takes less than a second, quadratic work would take hours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import hf_guided as hg
 from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.tool_notation import FAMILIES as DESCRIBED
 from tests import toy
-from tests.tool_families import FAMILIES
+from tests.tool_families import FAMILIES, parsed, template
+from tests.vocabularies import demo
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 NAMES = ("a", "ab", "c")
@@ -109,6 +111,96 @@ def test_tools_and_choices_of_both_apis_are_equal() -> None:
     for wrong in ({**flat, "modes": 1}, {**allowed("auto", "a"), "x": 1}, {"type": "allowed_tools", "mode": "auto"}):
         with pytest.raises(hg.InvalidConstraint, match=r"ToolCalls\.choice"):
             hg.ToolCalls(TOOLS, "qwen_3", wrong)
+
+
+USUAL = ["look_up", "get-weather", "A1", "x" * 64]
+ODD = [
+    "look up",
+    "a  b",
+    " a",
+    "a ",
+    "a.b",
+    "a:b",
+    "a=b",
+    "a&b",
+    "a;b",
+    "a,b",
+    "a/b",
+    "a|b",
+    "a'b",
+    "a`b",
+    "a{b",
+    "a}b",
+]
+ODD += [
+    "f(x)",
+    "a[b",
+    "a]b",
+    "[ARGS]",
+    "[TOOL_CALLS]",
+    "a\u00a0b",
+    "a\u2028b",
+    "é",
+    "名",
+    "all",
+    "functions.a",
+    "a to=b",
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_name_is_refused_or_read_back_by_other_readers(family: str) -> None:
+    """A template in the family's syntax writes calls; transformers reads them, and a split of the ids of Kimi."""
+    refused = set()
+    for name in [*USUAL, *ODD]:
+        try:
+            constraint = hg.ToolCalls([tool(name)], family)
+            constraint.check()
+        except hg.InvalidConstraint as error:
+            assert repr(name) in str(error)
+            refused.add(name)
+            continue
+        message = hg.ToolAnswer("", (hg.ToolCall(name, {"n": 1}),)).message
+        text = str(demo().apply_chat_template([message], chat_template=template(family), tokenize=False))
+        assert [each.name for each in constraint.parse(text).calls] == [name]
+        assert parsed(family, text) == [(name, {"n": "1"})]
+        if family == "kimi":
+            [found] = re.findall(r"<\|tool_call_begin\|>(.*?)<\|", text)
+            assert found.split(":")[0].removeprefix("functions.") == name
+        if family == "harmony":
+            [header] = re.findall(r"(?:<\|channel\|>)?([^<]* to=[^<]*)", text)
+            assert f"to=functions.{name}" in header.split()
+    assert not refused & set(USUAL)
+    by_family = {
+        "harmony": {name for name in ODD if len(name.split()) > 1 or name != name.strip()},
+        "kimi": {name for name in ODD if ":" in name},
+        "glm_4_7": {name for name in ODD if name != name.strip()},
+        **dict.fromkeys(("mistral", "mistral_v11", "mistral_v13"), {"[ARGS]", "[TOOL_CALLS]"}),
+        "functionary_v3_2": {"all"},
+    }
+    assert refused == by_family.get(family, set())
+
+
+@pytest.mark.parametrize("name", ['a"b', "a<b", "a>b", "a\\b", "a\nb", "a\x00b", ""])
+def test_marks_of_notations_are_in_no_name(name: str) -> None:
+    for family in FAMILIES:
+        with pytest.raises(hg.InvalidConstraint, match=r"tools\[0\]\.function\.name: expected"):
+            hg.ToolCalls([tool(name)], family)
+
+
+def test_a_name_is_refused_when_the_notation_is_known() -> None:
+    class Tokenizer:
+        def get_chat_template(self, tools: Any) -> str:
+            return "<|channel|>"
+
+    with pytest.raises(hg.InvalidConstraint, match="without white space, which the notation 'harmony' .*, got 'a b'"):
+        hg.ToolCalls([tool("a b")]).for_tokenizer(Tokenizer())
+    assert hg.ToolCalls([tool("a b")], choice="none").for_tokenizer(Tokenizer()).format == "harmony"
+    assert hg.ToolCalls([tool("a b"), tool("a")], "harmony", allowed("auto", "a")).allowed == ("a",)
+    own = hg.ToolFormat("call ", "{name}: ", "{arguments}", "\n")
+    with pytest.raises(hg.InvalidConstraint, match="without ': ', which the notation ToolFormat"):
+        hg.ToolCalls([tool("a: b")], own)
+    assert hg.ToolCalls([tool("a:b")], own).parse('call a:b: {"n": 1}\n').calls == (hg.ToolCall("a:b", {"n": 1}),)
 
 
 OBJECTS = ["{}", '{"n": 1}', '{"n": "x"}', '{"m": {"deep": [1, null, {"x": true}]}}', '{"n": 1, "o": 2.5}']

@@ -14,6 +14,7 @@ import pytest
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.errors import warn
 
 MISSPELT = {"type": "object", "proprties": {}}
 PACKAGE = Path(hg.__file__).parent
@@ -97,3 +98,20 @@ def test_no_other_way_to_warn() -> None:
     for file in PACKAGE.rglob("*.py"):
         if file.name != "errors.py":
             assert "warnings.warn" not in file.read_text(encoding="utf-8"), file
+
+
+def test_warnings_of_many_texts_are_not_kept() -> None:
+    """A server warns of schemas of requests, whose texts differ without end."""
+    registry: dict[Any, Any] = globals().setdefault("__warningregistry__", {})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        most = 0
+        for number in range(5000):
+            warn(f"schema {number}: {'x' * 5000}")
+            most = max(most, len(registry))
+        shown = len(caught)
+        for _ in range(3):
+            warn("the same text at the same line")
+    assert shown == 5000 and len(caught) == shown + 1
+    assert most < 1000
+    assert max(len(str(key)) for key in registry) < 2200

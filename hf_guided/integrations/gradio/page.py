@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import ipaddress
 import json
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ... import demo
 from ...errors import InvalidArgument, shown
+from ...options import is_local
 from .answers import Answers, named, note
 from .form import CHOICE, FREE, MOST_TEMPERATURE, PATTERN, SCHEMA, TYPE, Form, UiLimits
 
@@ -120,7 +120,7 @@ class Page:
         """
         url = self.start(host, port)
         report(f"hf-guided: the page is at {url}")
-        if not is_loopback(host):
+        if not is_local(host):
             report("hf-guided: warning: everyone who can reach this address can use the model")
         try:
             self.blocks.block_thread()
@@ -136,7 +136,7 @@ class Page:
         if type(port) is not int or not 0 <= port < 2**16:
             raise InvalidArgument(f"port: expected a number from 0 to 65535, got {shown(port)}", name="port")
         name = f"[{host}]" if ":" in host else host  # as in a URL
-        hosts = (*_LOOPBACK, name.lower()) if is_loopback(host) else None
+        hosts = (*_LOOPBACK, name.lower()) if is_local(host) else None
         guard = Middleware(_Guard, hosts=hosts, max_bytes=self._limits.max_request_bytes)
         _, url, _ = self.blocks.launch(
             server_name=name,
@@ -233,14 +233,6 @@ def _theme() -> Any:
     sans = ("system-ui", "Segoe UI", "Liberation Sans", "DejaVu Sans", "sans-serif")
     mono = ("ui-monospace", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
     return gr.themes.Default(primary_hue="blue", text_size="sm", spacing_size="sm", font=sans, font_mono=mono)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _free_port(host: str, port: int) -> int:

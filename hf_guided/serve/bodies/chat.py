@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -13,12 +14,13 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from ...constraints.json_text import loads
 from ...constraints.suggestions import did_you_mean
 from ...constraints.tool_calls import ToolCalls
-from ...errors import shown
-from ..error_responses import refused
+from ...errors import InvalidConstraint, shown
+from ..error_responses import expected, refused
 from ..job import Call, Chat, Kind
-from .fields import ANY, Count, List, Part, as_list, json_object, problem, read
+from .fields import ANY, Count, HistoryPart, List, Part, as_list, problem, read
 from .generation import (
     CompletionFields,
     Defaults,
@@ -32,38 +34,36 @@ from .generation import (
 _IMAGE = "data:image/"
 
 
-class TextPart(Part):
+class TextPart(HistoryPart):
     """A text; "input_text" and "output_text" in /v1/responses."""
 
-    other_fields = {"prompt_cache_breakpoint": ANY, "cache_control": ANY, "annotations": ANY, "logprobs": ANY}
     type: Literal["text", "input_text", "output_text"]
     text: str
 
 
-class ImageUrl(Part):
+class ImageUrl(HistoryPart):
     """The place of an image."""
 
     other_fields = {"detail": ("auto",)}
     url: str
 
 
-class ImagePart(Part):
+class ImagePart(HistoryPart):
     """An image."""
 
-    other_fields = {"prompt_cache_breakpoint": ANY}
     type: Literal["image_url"]
     image_url: ImageUrl
 
 
-class InputImage(Part):
+class InputImage(HistoryPart):
     """An image in /v1/responses."""
 
-    other_fields = {"detail": ("auto",), "file_id": (), "prompt_cache_breakpoint": ANY}
+    other_fields = {"detail": ("auto",)}
     type: Literal["input_image"]
     image_url: str
 
 
-class RefusalPart(Part):
+class RefusalPart(HistoryPart):
     """Words of an assistant instead of an answer."""
 
     type: Literal["refusal"]
@@ -84,7 +84,7 @@ UserContent = Annotated[
 ]
 
 
-def content_for_template(parts: Sequence[AnyPart], path: str, takes_images: bool) -> str | list[dict[str, str]]:
+def content_for_template(parts: Sequence[AnyPart], path: str, defaults: Defaults) -> str | list[dict[str, str]]:
     """The content at a path of the body as templates read it: a text, or a list where the model takes images.
 
     Raises:
@@ -96,7 +96,7 @@ def content_for_template(parts: Sequence[AnyPart], path: str, takes_images: bool
             shown.append({"type": "text", "text": part.text if isinstance(part, TextPart) else part.refusal})
         else:
             url = part.image_url.url if isinstance(part, ImagePart) else part.image_url
-            if not takes_images:
+            if not defaults.takes_images:
                 raise refused(f"{path}.{i}", "this model takes no images", "unsupported_content")
             if not url.startswith(_IMAGE):  # a file of this machine, or a page of its network
                 raise refused(
@@ -105,37 +105,68 @@ def content_for_template(parts: Sequence[AnyPart], path: str, takes_images: bool
                     "unsupported_content",
                 )
             shown.append({"type": "image", "url": url})
-    return shown if takes_images else "\n".join(part["text"] for part in shown)
+    return shown if defaults.takes_images else "\n".join(part["text"] for part in shown)
 
 
 def _as_object(value: Any) -> Any:
-    """The arguments of a call: templates go through them as an object, the API has them as JSON text."""
-    value = json_object(value, "the JSON text of an object", empty={})
+    """The arguments of a call: templates go through them as an object, the API has them as JSON text.
+
+    A model may have written another text, which stays one.
+    """
+    if isinstance(value, str):
+        try:
+            read = loads(value, "it") if value.strip() else {}
+        except InvalidConstraint:
+            return value
+        return read if isinstance(read, dict) else value
     if not isinstance(value, dict):
         raise problem("expected the JSON text of an object, got {value}", value)
     return value
 
 
-Arguments = Annotated[dict[str, Any], BeforeValidator(_as_object)]
+Arguments = Annotated[dict[str, Any] | str, BeforeValidator(_as_object)]
 
 
-class CalledFunction(Part):
+def arguments_for_template(arguments: dict[str, Any] | str, path: str, defaults: Defaults) -> dict[str, Any] | str:
+    """The arguments at a path of the body as templates read them.
+
+    Raises:
+        RequestRefused: a text that is not the JSON of an object, where the template would write another call than that;
+            or that some readers of JSON take for an object, as one with a name twice.
+    """
+    if isinstance(arguments, str) and not (defaults.takes_any_arguments and _is_no_object(arguments)):
+        raise expected(path, "the JSON text of an object, as the model's chat template needs it", arguments)
+    return arguments
+
+
+def _is_no_object(text: str) -> bool:
+    try:
+        return not isinstance(json.loads(text), dict)
+    except ValueError:
+        return True
+    except RecursionError:
+        return False
+
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+class CalledFunction(HistoryPart):
     """The function of a call."""
 
-    name: str
+    name: Name
     arguments: Arguments = {}
 
 
-class MessageToolCall(Part):
+class MessageToolCall(HistoryPart):
     """A call that the assistant has made."""
 
-    other_fields = {"index": ANY}  # streamed calls have it
     type: Literal["function"] = "function"
     id: str | None = None
     function: CalledFunction
 
 
-class SystemMessage(Part):
+class SystemMessage(HistoryPart):
     """Instructions."""
 
     role: Literal["system", "developer"]
@@ -143,7 +174,7 @@ class SystemMessage(Part):
     name: str | None = None
 
 
-class UserMessage(Part):
+class UserMessage(HistoryPart):
     """A message of the user."""
 
     role: Literal["user"]
@@ -151,11 +182,10 @@ class UserMessage(Part):
     name: str | None = None
 
 
-class AssistantMessage(Part):
+class AssistantMessage(HistoryPart):
     """A message of the model."""
 
-    # Clients send back whole answers.
-    other_fields = {**fields_with(ANY, "annotations parsed"), **fields_with((), "audio function_call refusal")}
+    other_fields = {"refusal": ()}
     role: Literal["assistant"]
     content: AssistantContent = []
     name: str | None = None
@@ -164,7 +194,7 @@ class AssistantMessage(Part):
     reasoning: str | None = None
 
 
-class ToolMessage(Part):
+class ToolMessage(HistoryPart):
     """The answer of a tool."""
 
     role: Literal["tool"]
@@ -177,19 +207,20 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 Messages = Annotated[List[Annotated[Message, Field(discriminator="role")]], Field(min_length=1)]
 
 
-def render_messages(messages: Sequence[Message], takes_images: bool) -> tuple[dict[str, Any], ...]:
+def render_messages(messages: Sequence[Message], defaults: Defaults) -> tuple[dict[str, Any], ...]:
     """The messages as transformers' templates read them; with images, content is a list of parts.
 
     Raises:
-        RequestRefused: an image that cannot be shown.
+        RequestRefused: an image, or a call, that cannot be shown.
     """
-    return tuple(_rendered(message, f"messages.{i}.content", takes_images) for i, message in enumerate(messages))
+    return tuple(_rendered(message, f"messages.{i}", defaults) for i, message in enumerate(messages))
 
 
-def _rendered(message: Message, path: str, takes_images: bool) -> dict[str, Any]:
+def _rendered(message: Message, path: str, defaults: Defaults) -> dict[str, Any]:
     # Few templates know "developer", the newer name of the same role.
     role = "system" if message.role == "developer" else message.role
-    rendered: dict[str, Any] = {"role": role, "content": content_for_template(message.content, path, takes_images)}
+    content = content_for_template(message.content, f"{path}.content", defaults)
+    rendered: dict[str, Any] = {"role": role, "content": content}
     if message.name is not None:
         rendered["name"] = message.name
     if isinstance(message, ToolMessage):
@@ -199,14 +230,13 @@ def _rendered(message: Message, path: str, takes_images: bool) -> dict[str, Any]
         if thought:
             rendered["reasoning_content"] = thought
         if message.tool_calls:
-            rendered["tool_calls"] = [
-                {
-                    **({} if call.id is None else {"id": call.id}),
-                    "type": "function",
-                    "function": {"name": call.function.name, "arguments": call.function.arguments},
-                }
-                for call in message.tool_calls
-            ]
+            rendered["tool_calls"] = []
+            for i, call in enumerate(message.tool_calls):
+                place = f"{path}.tool_calls.{i}.function.arguments"
+                arguments = arguments_for_template(call.function.arguments, place, defaults)
+                function = {"name": call.function.name, "arguments": arguments}
+                own_id = {} if call.id is None else {"id": call.id}
+                rendered["tool_calls"].append({**own_id, "type": "function", "function": function})
     return rendered
 
 
@@ -235,6 +265,11 @@ class NestedTool(Part):
 
 def _nested(tool: Any) -> Any:
     """A flat tool, as /v1/responses has it, in the nested form; everything else as it is."""
+    return flat_as_nested(tool) if isinstance(tool, dict) and tool.keys() - {"type"} else tool
+
+
+def flat_as_nested(tool: Any) -> Any:
+    """The same, where a tool without any field but its type is a flat one too."""
     if not isinstance(tool, dict) or "function" in tool:
         return tool
     function = {name: value for name, value in tool.items() if name != "type"}
@@ -374,7 +409,7 @@ def read_chat(body: object, defaults: Defaults) -> Call:
         chat,
         body,
         defaults,
-        render_messages(chat.messages, defaults.takes_images),
+        render_messages(chat.messages, defaults),
         length_fields=("max_completion_tokens", "max_tokens"),
         effort=("reasoning_effort", chat.reasoning_effort),
         logprobs=chat.logprobs,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from os.path import commonprefix
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
@@ -26,6 +28,12 @@ _LONGEST_NAME = 64  # a longer one is no typing mistake, and comparing it takes 
 _MOST_BITS = 1024  # a double has no larger numbers
 _NAME = 32  # characters of a name in a path
 _PATH = 90  # characters of a path: the names of fields that are known, and at most one that is not
+# The names by which messages of other APIs hold more for the model: media and files, calls in another form, text that
+# the answer is to continue, and content under another name.
+_FOR_THE_MODEL = re.compile(
+    r"(?:\w+_)?(?:(?:audio|image|video|media|file|document|attachment)s?(?:_(?:url|id|data)s?)?|(?:call|invocation)s?)"
+    "|prefix|partial|parts"
+)
 
 Item = TypeVar("Item")
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -39,32 +47,44 @@ class Part(BaseModel):
     """An object in a request; fields that are null count as not given.
 
     ``other_fields`` names the fields of the API that this server does not hold, with the values that change nothing:
-    ``ANY`` accepts all, ``()`` none. A field that is neither there nor in the model is unknown.
+    ``ANY`` accepts all, ``()`` none. A field that is neither there nor in the model is unknown, and refused; but see
+    ``HistoryPart`` for objects with ``takes_notes``.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     other_fields: ClassVar[Mapping[str, Values]] = {}
+    takes_notes: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod
     def _of_known_fields(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        held, others = _fields_of(cls)
         values: dict[str, Any] = {}
         problems: list[InitErrorDetails] = []
         for name, value in given.items():
             if value is None:
                 continue
-            if name in held:
+            if name in _fields_of(cls)[0]:
                 values[name] = value
-            elif (wrong := _problem_of_field(name, value, others, held)) is not None:
+            elif (wrong := _problem_of_field(cls, name, value)) is not None:
                 problems.append({"type": wrong, "loc": (name,), "input": None})
                 if len(problems) == _MOST_PROBLEMS:
                     break
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return values
+
+
+class HistoryPart(Part):
+    """A message of a conversation, or an object in one.
+
+    Clients send back what they got from any server, with notes of their own: ids, costs, thinking as other APIs write
+    it. A field that is not known changes no prompt, so it is ignored. It is refused if it has a value, and a name by
+    which other APIs give a model more to see; or if its name is one typing mistake away from a field that is held.
+    """
+
+    takes_notes = True
 
 
 Body = TypeVar("Body", bound=Part)
@@ -97,11 +117,11 @@ def as_list(value: Any, what: str, convert: Any = lambda text: text) -> Any:
     return value
 
 
-def json_object(value: Any, what: str, empty: Any = None) -> Any:
+def json_object(value: Any, what: str) -> Any:
     """The value of a field that may hold the JSON text of an object instead of the object."""
     if isinstance(value, str):
         try:
-            value = empty if empty is not None and not value.strip() else loads(value, "it")
+            value = loads(value, "it")
         except InvalidConstraint:
             raise problem(f"expected {what}, got {{value}}", value) from None
     return value
@@ -117,19 +137,37 @@ def _fields_of(model: type[Part]) -> tuple[frozenset[str], Mapping[str, Values]]
     return held, {name: values for name, values in others.items() if name not in held}
 
 
-def _problem_of_field(
-    name: str, value: Any, others: Mapping[str, Values], held: frozenset[str]
-) -> PydanticCustomError | None:
-    if name in others:
-        accepted = others[name]
+def _problem_of_field(model: type[Part], name: str, value: Any) -> PydanticCustomError | None:
+    held, others = _fields_of(model)
+    if model.takes_notes and not value:  # false, or nothing
+        return None
+    if name in others or (model.takes_notes and _is_for_the_model(name)):
+        accepted = others.get(name, ())
         if accepted is ANY or any(type(value) is type(one) and value == one for one in accepted):
             return None
         instead = f"leave it out, or send {' or '.join(map(json.dumps, accepted))}" if accepted else "leave it out"
         return PydanticCustomError(
             "unsupported_field", "this server does not support it; {instead}", {"instead": instead}
         )
+    if model.takes_notes and not any(_is_misspelt(name, known) for known in held):
+        return None
     near = did_you_mean(name, (*held, *others)) if len(name) <= _LONGEST_NAME else ""
     return PydanticCustomError("unknown_field", "unknown field{near}", {"near": near})
+
+
+def _is_for_the_model(name: str) -> bool:
+    snake_case = re.sub("(?<=[a-z])(?=[A-Z])", "_", name[:_LONGEST_NAME]).lower()
+    return _FOR_THE_MODEL.fullmatch(snake_case) is not None
+
+
+def _is_misspelt(name: str, known: str) -> bool:
+    """Whether a letter is missing, added or replaced, or two are exchanged; in a name that is long enough to tell."""
+    if len(known) < 4 or abs(len(name) - len(known)) > 1:
+        return False
+    same = len(commonprefix([name, known]))
+    left, right = name[same:], known[same:]
+    exchanged = left[:2] == right[1::-1] and left[2:] == right[2:]
+    return exchanged or left[1:] in (right, right[1:]) or left == right[1:]
 
 
 # What no request may hold, wherever it stands: numbers that are none, text that is none, endless nesting.
@@ -196,7 +234,7 @@ def _written(body: object, path: Any) -> str | None:
 def _of_validation(error: ValidationError, body: object) -> RequestRefused:
     problems = error.errors(include_url=False)[:_MOST_PROBLEMS]
     room = MOST_ECHOED // len(problems) // 2  # for a name, and for a value
-    paths = [shorten(_path_in(body, found["loc"], missing=found["type"] == "missing"), _PATH) for found in problems]
+    paths = [shorten(_path_in(body, *_steps_of(found)), _PATH) for found in problems]
     texts = [
         f"{path}: {_text(found, room)}" if path else _text(found, room)
         for path, found in zip(paths, problems, strict=True)
@@ -209,7 +247,20 @@ def _of_validation(error: ValidationError, body: object) -> RequestRefused:
     )
 
 
-def _path_in(body: object, steps: Iterable[int | str], *, missing: bool = False) -> str:
+def _steps_of(found: Mapping[str, Any]) -> tuple[tuple[int | str, ...], bool]:
+    """The steps to the field of a problem; and whether the last one is the name of a field that may not be there."""
+    if found["type"].startswith("union_tag") and isinstance(found["input"], dict):
+        return (*found["loc"], _tag_of(found)), True
+    return found["loc"], found["type"] == "missing"
+
+
+def _tag_of(found: Mapping[str, Any]) -> str:
+    """The field by which the kind of an object is told: role, or type."""
+    field = str(found["ctx"]["discriminator"]).strip("'")
+    return "type" if field.endswith("()") else field  # a function of ours, which reads the type
+
+
+def _path_in(body: object, steps: Iterable[int | str], missing: bool = False) -> str:
     """The path of a field, without what pydantic puts between its steps: the kinds of messages and parts.
 
     Args:
@@ -239,18 +290,20 @@ def _text(found: Mapping[str, Any], room: int) -> str:
     if kind in ("unknown_field", "unsupported_field", "refused"):
         return str(found["msg"])
     if kind == "missing":
-        return "expected a value, got none"
+        return "expected a value, but it is missing"
     if kind.startswith("union_tag"):
-        field = context["discriminator"].strip("'")
-        field = "type" if field.endswith("()") else field  # a function of ours, which reads the type
-        if kind == "union_tag_not_found" or field not in value:
+        field = _tag_of(found)
+        if not isinstance(value, dict):
             return f"expected an object with {field}, got {shown(value, room)}"
-        return f"expected one of {context['expected_tags']} as its {field}, got {shown(value[field], room)}"
+        if value.get(field) is None:
+            return "expected a value, but it is missing"
+        known = context.get("expected_tags", "the known ones")
+        return f"expected one of {known}, got {shown(value[field], room)}"
     if kind in ("too_short", "too_long"):
         most = kind == "too_long"
         number = context["max_length" if most else "min_length"]
         return f"expected at {'most' if most else 'least'} {number} items, got {context['actual_length']}"
-    what = str(found["msg"]).removeprefix("Input should be ").removeprefix("Input should ")
+    what = re.sub("^(Input should be|Input should|String should have) ", "", str(found["msg"]))
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         what = "an object"
     return f"expected {what}, got {shown(value, room)}"

@@ -11,18 +11,17 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from transformers import GenerationConfig
 
-from ...constraints.response_format import from_response_format
+from ...constraints.response_format import TEXT_FORMAT, from_response_format
 from ...constraints.tool_calls import ToolCalls
 from ...constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
-from ..job import Call, Kind, Sampling
+from ..job import FILTERS, Call, Kind, Sampling
 from ..options import ServeLimits, ServeOptions
 from .fields import ANY, Count, List, Number, Part, TokenId, Values, as_list, json_object, problem
 
-_GREEDY = 1e-5  # below it, probabilities are 0 and 1 but for rounding
 _MOST_BIAS = 100
-_CHANGE_TOKENS = ("temperature", "top_p", "top_k", "min_p", "seed")  # a request that gives one is sampled
-_USUAL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # a generation config may say these
+_CHANGE_TOKENS = (*FILTERS, "seed")  # a request that gives one is sampled
+_USUAL = (*FILTERS, "repetition_penalty")  # a generation config may say these
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Defaults:
         generation_config: of the model.
         takes_images: whether messages may have images.
         template_variables: that the chat template reads, without those of transformers itself; None: not known.
+        takes_any_arguments: whether the chat template writes the arguments of a call as they are if they are any text.
     """
 
     options: ServeOptions
@@ -42,6 +42,7 @@ class Defaults:
     generation_config: Any = None
     takes_images: bool = False
     template_variables: frozenset[str] | None = None
+    takes_any_arguments: bool = False
 
     @cached_property
     def model_name(self) -> str:
@@ -274,17 +275,16 @@ def _read_sampling(body: GenerationFields, defaults: Defaults, *, several: bool)
     if config.do_sample is not None and body.temperature is None:
         samples = config.do_sample
     values = {name: getattr(usual, name) if given(name) is None else given(name) for name in _USUAL}
-    if not samples or values["temperature"] < _GREEDY:
-        values["temperature"] = 0.0
     if values["top_k"] is not None and not 0 < values["top_k"] < defaults.vocab_size:
         values["top_k"] = None
-    return Sampling(
+    sampling = Sampling(
         **values,
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
         logit_bias=_read_bias(body.logit_bias, defaults),
         seed=body.seed,
     )
+    return sampling if samples and sampling.draws else replace(sampling, temperature=0.0)
 
 
 def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]:
@@ -386,7 +386,7 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     _check_size(given, options.limits.max_schema_bytes)
     found: dict[str, Constraint] = {}
     text_format = given.get("text", {}).get("format")
-    for name, value in (("response_format", given.get("response_format")), ("text.format", text_format)):
+    for name, value in (("response_format", given.get("response_format")), (TEXT_FORMAT, text_format)):
         with naming(name):
             if value is not None and (constraint := from_response_format(value, name)) is not None:
                 found[name] = constraint

@@ -15,68 +15,68 @@ from .chat import (
     AssistantContent,
     ChatFields,
     Effort,
+    Name,
+    NestedTool,
     TextPart,
     Texts,
     UserContent,
+    arguments_for_template,
     content_for_template,
+    flat_as_nested,
     for_template,
     read_chat_call,
 )
-from .fields import ANY, Count, List, Part, as_list, problem, read
+from .fields import Count, HistoryPart, List, Part, as_list, problem, read
 from .generation import Defaults, fields_with
 
-_OF_ANSWERS = {"id": ANY, "status": ANY, "phase": ANY}  # clients send back what an answer held
 
-
-class InputMessage(Part):
+class InputMessage(HistoryPart):
     """A message that is not the model's."""
 
-    other_fields = _OF_ANSWERS
     type: Literal["message"] = "message"
     role: Literal["user", "system", "developer"]
     content: UserContent
 
 
-class OutputMessage(Part):
+class OutputMessage(HistoryPart):
     """A message of the model."""
 
-    other_fields = _OF_ANSWERS
     type: Literal["message"] = "message"
     role: Literal["assistant"]
     content: AssistantContent
 
 
-class FunctionCall(Part):
+class FunctionCall(HistoryPart):
     """A call that the model has made."""
 
-    other_fields = {**_OF_ANSWERS, "caller": (), "namespace": (), "async": (False,)}
+    other_fields = fields_with((), "caller namespace async")
     type: Literal["function_call"]
     call_id: str
-    name: str
+    name: Name
     arguments: Arguments
 
 
-class FunctionCallOutput(Part):
+class FunctionCallOutput(HistoryPart):
     """The answer of a function."""
 
-    other_fields = {**_OF_ANSWERS, "caller": (), "namespace": ()}
+    other_fields = fields_with((), "caller namespace")
     type: Literal["function_call_output"]
     call_id: str
     name: str | None = None
     output: Texts
 
 
-class Thought(Part):
+class Thought(HistoryPart):
     """A text of thinking."""
 
     type: Literal["reasoning_text", "summary_text"]
     text: str
 
 
-class ReasoningItem(Part):
+class ReasoningItem(HistoryPart):
     """Thinking of the model."""
 
-    other_fields = {**_OF_ANSWERS, "encrypted_content": ()}
+    other_fields = {"encrypted_content": ()}
     type: Literal["reasoning"]
     content: List[Thought] = []
     summary: List[Thought] = []
@@ -112,16 +112,16 @@ Items = Annotated[
 ]
 
 
-def _render_items(items: Sequence[Item], instructions: str | None, takes_images: bool) -> tuple[dict[str, Any], ...]:
+def _render_items(items: Sequence[Item], instructions: str | None, defaults: Defaults) -> tuple[dict[str, Any], ...]:
     """The items as the messages of a chat; instructions come first, as a system message.
 
     Raises:
-        RequestRefused: an image that cannot be shown.
+        RequestRefused: an image, or a call, that cannot be shown.
     """
     messages: list[dict[str, Any]] = []
 
     def content(parts: Sequence[AnyPart], path: str) -> Any:
-        return content_for_template(parts, path, takes_images)
+        return content_for_template(parts, path, defaults)
 
     thought = ""
     if instructions is not None:
@@ -145,7 +145,8 @@ def _render_items(items: Sequence[Item], instructions: str | None, takes_images:
         if thought:
             messages[-1]["reasoning_content"], thought = thought, ""
         if isinstance(item, FunctionCall):
-            call = {"name": item.name, "arguments": item.arguments}
+            arguments = arguments_for_template(item.arguments, f"input.{i}.arguments", defaults)
+            call = {"name": item.name, "arguments": arguments}
             calls = messages[-1].setdefault("tool_calls", [])
             calls.append({"type": "function", "id": item.call_id, "function": call})
     return tuple(messages)
@@ -219,6 +220,7 @@ class ResponseBody(ChatFields):
         "truncation": ("disabled",),
     }
     input: Items
+    tools: List[Annotated[NestedTool, BeforeValidator(flat_as_nested)]] = []
     instructions: str | None = None
     max_output_tokens: Count | None = None
     text: TextConfig = TextConfig()
@@ -240,7 +242,7 @@ def read_response(body: object, defaults: Defaults) -> Call:
     """
     response = read(ResponseBody, body)
     assert isinstance(body, dict)
-    messages = _render_items(response.input, response.instructions, defaults.takes_images)
+    messages = _render_items(response.input, response.instructions, defaults)
     call = read_chat_call(
         "response",
         response,

@@ -24,7 +24,7 @@ from ...session.stats import SessionStats
 from ...vocabulary.tokens import Vocabulary
 from ..job import Ended, NewTokens, ended
 from .jobs import Engine, RunningJob, first_row, left_constraint
-from .sampler import answer_seeds, generation_config, own_processors, samples
+from .sampler import answer_seeds, generation_config, own_processors
 
 
 class OneByOne(Engine):
@@ -157,7 +157,7 @@ class _AnswerListener(TokenListener):
             if result.finish_reason == "dead_end":
                 raise left_constraint(result.error)
         steps = call.seam.limit_steps(row, len(tokens))
-        return ended(self._answers[row], job, tokens, steps, self._vocabulary, sampled=samples(job.sampling))
+        return ended(self._answers[row], job, tokens, steps, self._vocabulary, sampled=job.sampling.draws)
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -31,7 +31,7 @@ from ...session.row import Row
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
 from ...vocabulary.tokens import Vocabulary
-from ..job import Job, NewTokens, Sampling, ended
+from ..job import FILTERS, Job, NewTokens, ended
 from .jobs import RunningJob, left_constraint
 
 # Modes that generate() would take from a model's own generation config. A job has none of them.
@@ -44,14 +44,6 @@ _ONE_TOKEN_AT_A_TIME = {
     "output_logits": False,
 }
 
-# With a temperature below this, scores divided by it may be infinite; the most likely token has all of the probability.
-_COLDEST = 1e-5
-
-
-def samples(sampling: Sampling) -> bool:
-    """Whether tokens are drawn; otherwise the most likely ones are taken."""
-    return sampling.temperature >= _COLDEST
-
 
 def generation_config(model: Any, job: Job) -> GenerationConfig:
     """The generation config for a job: the model's own, with the job's sampling and stop tokens."""
@@ -61,14 +53,15 @@ def generation_config(model: Any, job: Job) -> GenerationConfig:
         setattr(config, name, None)
     # Values that change nothing are written down too: generate() fills None from the model's own config.
     filters: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50}  # those that greedy decoding expects
-    if samples(sampling):
-        filters = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k or 0}
-        if sampling.min_p or model.generation_config.min_p:
-            filters["min_p"] = sampling.min_p
+    if sampling.draws:
+        filters = {name: getattr(sampling, name) for name in FILTERS}
+        filters["top_k"] = sampling.top_k or 0
+        if not (sampling.min_p or model.generation_config.min_p):
+            del filters["min_p"]  # no processor for it
     config.update(
         **_ONE_TOKEN_AT_A_TIME,
         **filters,
-        do_sample=samples(sampling),
+        do_sample=sampling.draws,
         repetition_penalty=sampling.repetition_penalty,
         max_new_tokens=job.max_new_tokens,
         eos_token_id=list(job.stop_token_ids),
@@ -107,7 +100,7 @@ def all_processors(model: Any, job: Job) -> LogitsProcessorList:
 
 def answer_seeds(job: Job, answers: Iterable[int]) -> list[int] | None:
     """The seeds of some answers of a job, as signed 64-bit ints; None if it has no seed or is greedy."""
-    if job.sampling.seed is None or not samples(job.sampling):
+    if job.sampling.seed is None or not job.sampling.draws:
         return None
     return [as_int64((job.sampling.seed + answer) % (1 << BITS)) for answer in answers]
 
@@ -212,15 +205,14 @@ class SharedAnswer:
     @property
     def samples(self) -> bool:
         """Whether its tokens are drawn rather than the most likely ones."""
-        return samples(self.job.sampling)
+        return self.job.sampling.draws
 
     @property
     def batch_key(self) -> Hashable:
         """Answers with equal keys can be processed in one call; those whose processors read the output are alone."""
         if self.scoring.wants_batch:
             return id(self)
-        sampling = self.job.sampling
-        return self.samples, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p
+        return self.samples, *(getattr(self.job.sampling, name) for name in FILTERS)
 
     @property
     def num_generated(self) -> int:
