@@ -220,7 +220,6 @@ def table(rows: Sequence[Row]) -> str:
             "invalid accepted": "invalid_accepted",
             "crashed or beyond limits": lambda row: int(row["crashed"]) + int(row["beyond_limits"]),
             "ready p50 / p90 / p99 ms": times("ready", "ms", 50, 90, 99),
-            "of llguidance's": "ready_ratio",
             "mask p50 / p99 µs": times("mask", "us", 50, 99),
             "again p50 / p99 µs": times("warm", "us", 50, 99),
         },

@@ -126,7 +126,6 @@ def table(rows: Sequence[Row]) -> str:
             "ready p50 ms": "ready_p50_ms",
             "p90 ms": "ready_p90_ms",
             "slowest ms": "slowest_ms",
-            "hf-guided / this library": lambda row: f"{row['ratio']}x",
             "refused": lambda row: f"{row['refused']} of {row['sets']}",
         },
     )

@@ -6,8 +6,8 @@ A short run of what the other scripts here measure at length, with their own cod
 
 - modes: bench_modes.py, two seeds;
 - schemas: bench_schemas.py, every so many of the sample's schemas; "judged exactly" with keys in declared order.
-  Figures are over all that a library compiled, ratios over the schemas that both compiled, for masks those that both
-  judge alike;
+  Figures are over all that a library compiled. Ratios are in the rows, not in the table: over the schemas that both
+  compiled, for masks those that both judge alike;
 - steps: bench_processor.py, the compact 12-field record (compare_worker.py); ratios are of wall time;
 - forwards: the demo model's greedy answers, one prompt at a time; calls of the model are counted (compare_worker.py);
 - budget: bench_budget.py, the hot model at one, two and four times what hf-guided states as the minimum.
@@ -98,18 +98,6 @@ class Figure:
     ratio: float | None = None  # ratio of a time to hf-guided's
     detail: str = ""
 
-    @property
-    def shown(self) -> str:
-        """The cell of the table."""
-        if self.value is None:
-            return self.detail
-        if self.of is not None:
-            return f"{self.value:g} of {self.of}"
-        number = f"{self.value:.0f}" if self.value >= 100 else f"{self.value:.3g}"
-        if self.ratio is None:
-            return number
-        return f"{number} ({self.ratio:.0f}x)" if self.ratio >= 10 else f"{number} ({self.ratio:.2g}x)"
-
     def row(self, version: str) -> dict[str, Any]:
         return {
             "measure": self.measure.name,
@@ -120,7 +108,6 @@ class Figure:
             "value": "" if self.value is None else f"{self.value:.5g}",
             "of": "" if self.of is None else self.of,
             "ratio": "" if self.ratio is None else f"{self.ratio:.3f}",
-            "shown": self.shown,
             "detail": self.detail,
         }
 
@@ -302,20 +289,33 @@ def result_rows(figures: Sequence[Figure], versions: Mapping[str, str]) -> list[
     return [figure.row(versions[figure.library]) for figure in everything]
 
 
+def cell(row: Row) -> str:
+    """What the table shows of a row: a count, or three digits; the reason where there is no value."""
+    if row["value"] == "":
+        return str(row["detail"])
+    value = float(row["value"])
+    if row["of"] != "":
+        return f"{value:g} of {row['of']}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each measure, a column for each library, the best of a line in bold."""
+    """Markdown: a line for each measure, a column for each library, the best value of a line in bold.
+
+    Ratios to hf-guided's times stay in the rows. They are over what both libraries did, so they are no quotients of
+    the values that the table shows.
+    """
     versions = {row["library"]: row["version"] for row in rows}
     titles = [f"{name} {version}" if version != NOT_INSTALLED else name for name, version in versions.items()]
     lines = []
     for name in dict.fromkeys(row["measure"] for row in rows):
         line = {row["library"]: row for row in rows if row["measure"] == name}
         one = next(iter(line.values()))
-        # Ratios are compared, where there are some: they are over what both libraries did.
-        ranks = {library: float(row["ratio"] or row["value"]) for library, row in line.items() if row["value"] != ""}
-        best = (max if one["better"] == "more" else min)(ranks.values(), default=None)
-        shown = {library: line[library]["shown"] if library in line else "" for library in versions}
+        values = {library: float(row["value"]) for library, row in line.items() if row["value"] != ""}
+        best = (max if one["better"] == "more" else min)(values.values(), default=None)
+        shown = {library: cell(line[library]) if library in line else "" for library in versions}
         cells = [
-            f"**{cell}**" if library in ranks and ranks[library] == best else cell for library, cell in shown.items()
+            f"**{text}**" if library in values and values[library] == best else text for library, text in shown.items()
         ]
         lines.append([f"{name} ({one['unit']})", *cells])
     return markdown_table(["measure (unit)", *titles], lines)
@@ -335,7 +335,9 @@ def main() -> None:
     for part in arguments.measure:
         for figure in PARTS[part](there, arguments):
             figures.append(figure)
-            print(f"{figure.measure.name}, {figure.library}: {figure.shown}  [{figure.detail[:200]}]", flush=True)
+            print(
+                f"{figure.measure.name}, {figure.library}: {cell(figure.row(''))}  [{figure.detail[:200]}]", flush=True
+            )
     rows = result_rows(figures, versions)
     finish(arguments, rows, table(rows), whole=arguments.measure == list(PARTS))
     for name in there:

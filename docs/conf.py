@@ -22,17 +22,20 @@ project = "hf-guided"
 author = "The hf-guided authors"
 copyright = "2026, The hf-guided authors"  # noqa: A001 (Sphinx names it so)
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "hf-guided"
 myst_heading_anchors = 3
-nitpicky = True
 nb_execution_mode = "off"
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # docstrings say what is taken; the overloads of one function would fill a page
-python_maximum_signature_line_length = 100
+autodoc_typehints = "description"  # beside each parameter, and for what is returned; signatures have the defaults
+autodoc_typehints_description_target = "all"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 88
 napoleon_numpy_docstring = False
+# A button for code, and none for output.
+copybutton_selector = "div:not(.highlight-text):not(.output) > div.highlight > pre"
 
 PAGES = {
     "CHANGELOG.md": "changelog.md",
@@ -80,6 +83,20 @@ def _rewrite(app: Any, docname: str, source: list[str]) -> None:
     source[0] = site_links(page, source[0])
 
 
+def one_signature_each() -> None:
+    """Show a function's own signature, with its defaults, in place of its overloads, which would fill a page."""
+    from sphinx.pycode import ModuleAnalyzer
+
+    analyze = ModuleAnalyzer.analyze
+
+    def without_overloads(analyzer: ModuleAnalyzer) -> None:
+        analyze(analyzer)
+        analyzer.overloads.clear()
+
+    ModuleAnalyzer.analyze = without_overloads
+
+
 def setup(app: Any) -> None:
     copy_pages()
+    one_signature_each()
     app.connect("source-read", _rewrite)

@@ -105,7 +105,7 @@ def shown(value: object, limit: int = 80) -> str:
     short.maxstring = short.maxother = short.maxlong = limit
     try:
         return _within(short.repr(value), limit)
-    except Exception:  # its own __repr__ raises, or it is an int with more digits than Python writes
+    except Exception:  # the value's own __repr__ raises, or it is an int with more digits than Python writes
         return f"<{type(value).__name__} without a repr>"
 
 
@@ -336,7 +336,7 @@ class Line(NamedTuple):
 
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
-# Their frames stand between a user's call and the package: of decorators, and of generate().
+# Packages whose frames (of decorators, of generate()) may stand between a user's call and this package.
 _BETWEEN = ("contextlib", "torch", "transformers", "accelerate", "peft")
 _line: ContextVar[Line | None] = ContextVar("line", default=None)
 

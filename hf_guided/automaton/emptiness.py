@@ -81,7 +81,7 @@ class Emptiness:
 
     def _is_intersection_empty(self, languages: tuple[Node, ...], meter: WorkMeter) -> bool | None:
         low, high = 0, _ENDLESS
-        parts: dict[Node, bool] = {}  # and whether their strings are not wanted
+        parts: dict[Node, bool] = {}  # value: whether the strings of the node are not wanted
         lists: list[Node] = []
         for language in languages:
             if isinstance(language, AllBut):

@@ -216,7 +216,7 @@ class Sizes(Shared):
         measure: Callable[[int, Callable[[int], int]], int],
         known_size: Callable[[int], int | None] = lambda number: None,
     ):
-        self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # or they would hold each other
+        self._callees, self._measure = WeakMethod(callees), WeakMethod(measure)  # weak: no cycle
         self._known_size = known_size
         self._known: dict[int, int] = {}
         super().__init__()

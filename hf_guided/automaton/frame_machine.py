@@ -42,7 +42,7 @@ _SPARSE = 16  # words for each that is not 0: with as many or more, a mask is st
 _QUICK, _MOST = 10_000, 1 << 30  # frames looked at for one token: while all threads wait; and as MOST_WORK in frames.h
 _ROOM = 256  # bytes of forced text that are found at once
 FEW = 2_000  # nodes of the vocabulary: where no more fit, the tokens are found one by one
-# As in frames.h.
+# Statuses and flags of the compiled loops, as in frames.h.
 _NO_MEMORY, _TOO_MANY, _NEEDS_COMPONENT, _NEEDS_TABLE = -1, -2, -3, -4
 _NEEDS_EXITS, _NEEDS_STAY, _TOO_LONG, NEAR_LIMIT, _DOUBTFUL, _FAILED = -6, -7, -8, -9, -10, -11
 _NEW, _KEY = 2, 1 << 30

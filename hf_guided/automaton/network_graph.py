@@ -33,7 +33,7 @@ class NetworkGraph(Shared):
 
     def __init__(self, network: Network):
         super().__init__()
-        self._network: Network = weakref.proxy(network)  # or only a full collection could free either
+        self._network: Network = weakref.proxy(network)  # weak, or only a full collection could free either
         self._components = network.components
         self._unbounded: dict[int, NDArray[np.bool_]] = {}
 
@@ -98,7 +98,7 @@ class NetworkGraph(Shared):
         for number, direct in callees.items():
             reached, todo = set(direct), list(direct)
             while todo and number not in reached:
-                # Of others all is known already, so they do not lead here.
+                # All callees of other components are known already, so no path through them leads here.
                 for callee in callees.get(todo.pop(), set()) - reached:
                     reached.add(callee)
                     todo.append(callee)

@@ -177,7 +177,7 @@ class NfaBuilder:
                 return
             before, work = self._size(), self._meter.work
             self._add_branches(node, start, end)
-            if start != end:  # of what leads back to its beginning it is not known which of the two a state was
+            if start != end:  # in a loop to its own beginning, a state may be either of the two
                 self._added[node] = _Added(start, end, before, self._size(), self._meter.work - work)
         elif isinstance(node, Repeat):
             self._add_repeated(node, start, end)

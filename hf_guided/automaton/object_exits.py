@@ -58,7 +58,7 @@ class ObjectExits(NamedTuple):
 
     names: Names  # the cheapest of those that need not come first
     to_end: Exits
-    rows: NDArray[np.int32]  # those of ``to_end``, and whether the way has another name
+    rows: NDArray[np.int32]  # rows of ``to_end``, and whether the way has another name
     to_begin: Exits  # where a name begins, and the object has not ended
     legs: NDArray[np.int32]
     most_size: int  # from any state to the end, or to where a name begins, and for the longest end of a name

@@ -56,7 +56,7 @@ _COUNTED = CompileLimits(max_states=5_000, max_work=500_000, expect=True)  # for
 _WIDE = 20  # characters of a set that has enough tokens for one table of all counts to pay
 _FEW = 4  # repetitions of a wide set that are counted by a register
 _LARGE = 500  # states, about, of repetitions of a part that becomes a component
-_MANY = 17  # and of any set, where an automaton with all would be too large
+_MANY = 17  # limit for any set, where an automaton with all of them would be too large
 _MOST_WAYS = 900  # maximum number of ways to read a text; frames.c takes 1024
 _MOST_FOLLOWING = 16  # bytes after a repetition by which the tokens that leave it are found
 _ADVICE = 'bound the repetitions of the pattern more tightly, or choose backend="llguidance"'

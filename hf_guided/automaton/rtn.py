@@ -59,8 +59,8 @@ class Mark(IntEnum):
 class Component:
     """Automaton of one component, and its calls."""
 
-    # Its moves by bytes; a state that has only calls may look as if it had no path to the end. Components share one
-    # where only their callees differ.
+    # Moves by bytes; a state that has only calls may look as if it had no path to the end. Components share one DFA if
+    # only their callees differ.
     dfa: ByteDfa
     after_calls: NDArray[np.int32]  # (calls, states) the state after each call; 0 where there is none
     callees: tuple[int, ...]  # the called component of each call, or a ``Mark`` of a register

@@ -35,7 +35,7 @@ class CompiledCache(ByteCache[CompiledConstraint]):
                 kept._weigh(key)
 
         value.growth.watch(weigh)
-        weigh()  # it may have grown since it was put
+        weigh()  # the value may have grown since it was put
 
     def _weight(self, value: CompiledConstraint) -> int:
         return value.held_bytes

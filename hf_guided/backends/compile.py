@@ -169,7 +169,7 @@ class Compiler:
         try:
             return waiter.result()
         finally:
-            del waiter, job  # they hold the error that is raised, which holds this frame
+            del waiter, job  # both hold the error that is raised, which holds this frame
 
     def knows(self, constraint: Constraint, backend: str = AUTO) -> bool:
         """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
@@ -476,7 +476,7 @@ def _work(jobs: queue.SimpleQueue[Callable[[], None] | None], idle: threading.Se
         try:
             while job is not None:
                 job()
-                del job  # it holds the compiler, which could not be freed while this thread waits for the next one
+                del job  # a job holds the compiler, which could not be freed while this thread waits for the next one
                 job = jobs.get_nowait()  # a thread is busy as long as there are jobs: the end waits for all of them
         except queue.Empty:
             continue

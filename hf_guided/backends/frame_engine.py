@@ -38,7 +38,7 @@ class FrameMasks:
 
     def __init__(self, machine: FrameMachine):
         self.machine = machine
-        # By number, and by set with whether the text may stop. All are dropped where they take too many bytes.
+        # Masks by number; and by set, with whether the text may stop. All are dropped if they take too many bytes.
         self._kept: dict[int, _Kept] = {}
         self._known: dict[int, tuple[_Kept, bool]] = {}
         self._generation = machine.generation
@@ -75,7 +75,7 @@ class FrameMasks:
             here = engine._numbers[-1] if engine._generation is machine.generation else engine.here()
             known = self._known.get(here) if self._generation is machine.generation else None
             if known is None or (tokens_left is not None and tokens_left < known[0].enough):
-                known = self._found(here, tokens_left)  # it takes as long as all else
+                known = self._found(here, tokens_left)  # the search takes as long as all else
         kept, may_stop = known
         kept.mask.write(words)
         return may_stop

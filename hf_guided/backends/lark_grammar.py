@@ -135,7 +135,7 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool
             for name, body in terminals.bodies.items()
             if name in scope.lazy or any(sign in body for sign in _MAY_BE_EMPTY)
         ]
-        # Of many doubtful ones the last are found while generating.
+        # If there are too many doubtful terminals, the last ones are checked while generating.
         for name in [*terminals.combined(_MOST_ALTERNATIVES), *islice(doubtful, _MOST_PROBES)]:
             nullable, empty = probe("\n".join([_PROBE + name, *terminals.definitions(name), *imports]))
             position = scope.terminals[name][0]
@@ -193,7 +193,7 @@ class Terminals:
         if name in self._read:
             return self._read[name]
         self._read[name] = 1, False, frozenset([name])  # where it refers to itself, llguidance refuses it
-        # Of each open bracket: alternatives before the last |, the product of the parts before the last &, the rest.
+        # A group is an open bracket: alternatives before the last |, product of the parts before the last &, the rest.
         groups, is_combined, names = [[0, 1, 1]], False, {name}
         for piece in _PIECE.finditer(self.bodies[name]):
             group, sign = groups[-1], piece["sign"]

@@ -102,7 +102,7 @@ class LLGuidanceBackend(Adapter):
         if not isinstance(constraint, Grammar):
             return self._written(constraint, lambda node: LarkGrammar(f"start: TEXT\nTEXT: {to_lark(node)}"))
         if constraint.syntax != "lark":
-            # Its own translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
+            # llguidance's translation makes rules into greedy terminals: with `x ::= [a-z]+`, `x "b"` never matches.
             raise self._unsupported("grammar", "llguidance reads Lark, not GBNF; use the native engine, or write Lark")
         return read(constraint, self.vocabulary)
 

@@ -50,7 +50,7 @@ class LMFormatEnforcerBackend(Adapter):
         self._lib = lmformatenforcer
 
     def _text(self, constraint: Constraint) -> Build:
-        _, node = self._written(constraint, lambda node: (to_pattern(node), node))  # which refuses what it cannot write
+        _, node = self._written(constraint, lambda node: (to_pattern(node), node))  # or it raises
         return lambda: self._built(node, constraint.kind)
 
     def _built(self, node: Node, kind: str) -> CompileResult:
@@ -66,7 +66,7 @@ class LMFormatEnforcerBackend(Adapter):
         with _bounded(LM_FORMAT_ENFORCER_MAX_CALLS):
             parser = self._lib.RegexParser(pattern, config)
         masks = _Masks(self.vocabulary, self._tree)
-        # Its size is not known: parsers are small, masks are kept per state of a regex.
+        # The size of the result is an estimate: parsers are small, masks are kept per state of a regex.
         return CompileResult(lambda: _Engine(masks, [parser]), 1_000_000)
 
     @cached_property
@@ -101,7 +101,7 @@ class _Masks:
         if key not in self._kept:
             try:
                 self._kept[key] = self._walk(parser)
-            except Exception as error:  # its own walk would log this and continue
+            except Exception as error:  # the library's own walk would log this and continue
                 raise BackendError(f"lm-format-enforcer failed: {error!r}") from error
         return self._kept[key]
 

@@ -77,7 +77,7 @@ class Matcher:
         self.compiled = compiled
         self.stop_token_ids = tokens.stop_token_ids
         self._tokens = tokens
-        self._engine: Any = engine  # which of the protocols of base.py it has, ``compiled`` says
+        self._engine: Any = engine  # ``compiled`` says which of the protocols of base.py the engine has
         self._copies_masks = compiled.keeps_masks and not tokens.stops_are_text
         self._accepted = 0  # text tokens the engine has taken
         self._stops = 0  # stop tokens after them

@@ -78,7 +78,7 @@ class NetworkPlan(NamedTuple):
 
     root: Any  # the name of its first component
     build: Callable[[Any, ComponentBuilder], tuple[int, int]]  # the component of a name, see ``Rtn``
-    parts: Mapping[str, SchemaPart]  # its schemas, by the names that they have in the names of components
+    parts: Mapping[str, SchemaPart]  # schemas of the constraint, by the names that they have in the names of components
 
     @classmethod
     def of_schema(cls, positions: Positions) -> NetworkPlan:

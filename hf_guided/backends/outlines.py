@@ -71,7 +71,7 @@ def build_index(pattern: str, mark: int, tokens: Mapping[int, bytes], letters: b
     start = index.get_next_state(index.get_initial_state(), first_byte + mark)
     nbytes = 0
     states, seen = [start], {start}
-    for state in states:  # it grows
+    for state in states:  # the list grows meanwhile
         # A Rust hash table has a power of two slots, an eighth of them empty.
         nbytes += _TABLE + (_BUCKET << max(2, (len(index.get_allowed_tokens(state)) * 8 // 7).bit_length()))
         new = {index.get_next_state(state, first_byte + byte) for byte in letters} - {None} - seen

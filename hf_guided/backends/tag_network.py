@@ -218,7 +218,7 @@ class TagNetwork:
         return joined(times(later, 0, None), (free,))
 
     def _after_text(self, tag: Format, pointer: str, triggers: Sequence[str], excludes: Sequence[str]) -> Piece:
-        count(8 * len(triggers))  # of which a part is written for each tag
+        count(8 * len(triggers))  # a part of the triggers is written for each tag
         trigger = next(trigger for trigger in triggers if tag["begin"].startswith(trigger))
         # Up to the first trigger of all: it must not contain the end of any other one.
         first = both(concat(ANYTHING, text(trigger)), _nothing_after(triggers), _without(excludes))

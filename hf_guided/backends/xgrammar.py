@@ -70,7 +70,7 @@ class XGrammarBackend(Adapter):
             vocab_size=size,
             stop_token_ids=[vocabulary.stop_token_ids[0]],  # masked by the matcher above; the library wants one
         )
-        # Its own cache can raise on some patterns, and ours holds the result anyway.
+        # xgrammar's own cache can raise on some patterns, and ours holds the result anyway.
         # Some constraints are compiled at once: two threads for each keep the machine busy, not crowded.
         self._compiler = xgrammar.GrammarCompiler(self._info, max_threads=min(2, usable_cores()), cache_enabled=False)
 

@@ -20,7 +20,7 @@ from ..errors import UsageError
 BUILT_IN = "demo"  # the name of the model that comes with the package
 WHERE = f"a folder with a saved model, an id on the Hugging Face Hub, or '{BUILT_IN}'"
 
-# As `huggingface_hub.utils.validate_repo_id` has it, whose import would take a second.
+# The rule of `huggingface_hub.utils.validate_repo_id`, whose import would take a second.
 _HUB_ID = re.compile(r"(?!.*(?:--|\.\.|\.git$))(?:\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)
 _CACHED = ("config.json", "tokenizer_config.json", "tokenizer.json")  # one of them is in every repository of a model
 _TIMEOUT_S = 10.0
@@ -118,7 +118,7 @@ def _locate_on_hub(name: str, revision: str | None) -> Location:
             if error.response.status_code < 500:
                 raise UsageError(_not_on_hub(name, revision, error)) from error
             unreachable = error
-        except Exception as error:  # of the network, and of one HTTP library or another
+        except Exception as error:  # errors of the network, in one HTTP library or another
             unreachable = error
     snapshot = _snapshot(name, revision)
     if snapshot is None:

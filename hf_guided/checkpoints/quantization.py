@@ -53,7 +53,7 @@ def check_quantization(name: str) -> None:
         raise UsageError(f"--quantization {name}: expected one of {', '.join(METHODS)}")
     try:
         spec = find_spec(method.module)
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # the package around it is missing
         spec = None
     if spec is None:
         raise UsageError(

@@ -49,8 +49,8 @@ class Run(NamedTuple):
     """A side of a case."""
 
     name: str  # "free" or "guided"
-    results: list[GuidedResult]  # those of the first round
-    verdicts: list[str]  # of these results, see ``judge``
+    results: list[GuidedResult]  # results of the first round
+    verdicts: list[str]  # verdicts on these results, see ``judge``
     seconds: list[float]  # one number for each round
 
 

@@ -249,7 +249,7 @@ def explains_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P,
                     misfit = str(error)
                 else:
                     raise
-            for name in unknown:  # it may stand for an argument that is missing
+            for name in unknown:  # an unknown name may stand for an argument that is missing
                 found = advice(name, call, known)
                 if found is not None and found.suggestion in required and found.suggestion not in kwargs:
                     raise _unknown(name, call, found)

@@ -36,7 +36,7 @@ def check(name: str, value: Any, rule: Rule) -> None:
     """Raise InvalidArgument where a value breaks a rule."""
     try:
         holds = rule.holds(value)
-    except Exception:  # of the value's own methods
+    except Exception:  # errors of the value's own methods
         holds = False
     if not holds:
         raise InvalidArgument(

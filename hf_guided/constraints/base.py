@@ -21,7 +21,7 @@ class Constraint:
     """Base class of all constraints."""
 
     kind: ClassVar[str]
-    spelling: Spelling | None = None  # of JSON values; None where there are none
+    spelling: Spelling | None = None  # spelling of JSON values; None where there are none
     on_unsupported: OnUnsupported = "error"
 
     @cached_property

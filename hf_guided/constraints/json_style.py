@@ -11,7 +11,7 @@ Whitespace = Literal["flexible", "compact", "minified"]
 Spelling = Literal["canonical", "any"]
 KeyOrder = Literal["declared", "any"]
 _MAX_INDENT = 40
-MAX_DIGITS = 20  # of an integer that nothing bounds, in the canonical spelling
+MAX_DIGITS = 20  # most digits of an integer that nothing bounds, in the canonical spelling
 
 
 class JsonStyle(NamedTuple):

@@ -90,7 +90,7 @@ def is_json(value: Any) -> bool:
     """Whether a value can be a part of a line of JSON, and be read there by every parser."""
     try:
         json.dumps([[value]], allow_nan=False)  # at its depth in the output
-    except (TypeError, ValueError, RecursionError):  # of Python's own, infinite, or deeper than `json` goes
+    except (TypeError, ValueError, RecursionError):  # types of Python alone, infinity, or too deep for `json`
         return False
     return True
 
@@ -109,7 +109,7 @@ def no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_Path = tuple[Any, Any]  # of the value around it, and the last step
+_Path = tuple[Any, Any]  # path of the value around it, and the last step
 _AROUND_OTHERS = (dict, list, tuple)
 _AROUND_NONE = frozenset({str, int, float, bool, type(None)})  # the types of most values
 _decode = json.JSONDecoder().raw_decode  # ``decode`` also looks for white space around the value

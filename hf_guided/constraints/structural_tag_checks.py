@@ -17,7 +17,7 @@ from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_xml import STYLES
 
-MAX_COUNT = 2**31 - 1  # of characters, tokens and repetitions: engines keep them in 32 bits
+MAX_COUNT = 2**31 - 1  # limit for characters, tokens and repetitions: engines keep counts in 32 bits
 MAX_FORMATS = 64  # inside each other
 # Arguments of JsonSchema, which a json_schema may have in its field "options": xgrammar has no such field.
 _SCHEMA_OPTIONS = ("whitespace", "extra", "max_depth", "registry", "indent", "spelling", "key_order")
@@ -229,7 +229,7 @@ def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], 
     times, lengths = Counter(triggers), {len(trigger) for trigger in triggers}
     used: set[str] = set()
     for index, tag in enumerate(tags):
-        begin = tag["begin"]  # its beginnings are looked up: there may be thousands of tags and of triggers
+        begin = tag["begin"]  # beginnings are looked up: there may be thousands of tags and of triggers
         matching = [begin[:length] for length in lengths if length <= len(begin) and begin[:length] in times]
         if (many := sum(times[trigger] for trigger in matching)) != 1:
             found = f"begins with {many or 'none'} of them"

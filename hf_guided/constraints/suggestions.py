@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InvalidConstraint, shown
 
-_LIKENESS = 0.8  # of 1; "requred" has 0.93 to "required", "maxlen" has 0.8 to "maxLength"
+_LIKENESS = 0.8  # smallest ratio; "requred" has 0.93 to "required", "maxlen" has 0.8 to "maxLength"
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

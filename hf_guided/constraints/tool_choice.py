@@ -44,7 +44,7 @@ def read_tool(tool: Any, index: int) -> dict[str, Any]:
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise InvalidConstraint(f"{where}.function.name: expected a name, {got(function.get('name'))}")
-    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # it is written literally, between such marks
+    if re.search(r'["<>\\\x00-\x1f\x7f]', function["name"]):  # the name is written literally, between such marks
         raise InvalidConstraint(
             f"{where}.function.name: expected no quotes, angle brackets, backslashes and control characters, got "
             f"{function['name']!r}"

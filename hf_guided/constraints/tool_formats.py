@@ -148,7 +148,7 @@ def call_tag(
             ],
             # Where nothing may be called, what would begin a call is what may not be written.
             {"type": "function", "function": {"name": choice}} if named else "auto" if choice == "none" else choice,
-            reasoning="disabled",  # it has a gate of its own, before every constraint
+            reasoning="disabled",  # reasoning has a gate of its own, before every constraint
             parallel_tool_calls=parallel,
         )
     except ValueError as error:

@@ -120,7 +120,7 @@ class Reading:
         content = inside and self._read(part["content"], inside)
         after = content and next((after for end in ends if (after := self._past(end, content))), None)
         if after and len(after.calls) > len(self.complete.calls):
-            self.complete = after  # its calls stay, even where the answer is not complete
+            self.complete = after  # calls so far stay, even where the answer is not complete
         return after
 
     def _triggered(self, part: Tag, before: Part) -> Part | None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from .json_text import no_constant
 
-NAME = r'[^"<>&\x00-\x1f]+'  # of an argument: with other characters, the end of the name would be ambiguous
+NAME = r'[^"<>&\x00-\x1f]+'  # name of an argument; with other characters, the end of the name would be ambiguous
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def json_at(text: str, start: int) -> tuple[Any, int] | None:
 _DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=no_constant)
 
 _Path = tuple[str | int, ...]
-_Plan = dict[_Path, int]  # which reading of each option is taken, if it is not the first
+_Plan = dict[_Path, int]  # the reading of each option that is taken, if it is not the first
 _MAX_TRIED = 2000  # readings of one call
 
 

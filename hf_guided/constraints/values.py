@@ -189,7 +189,7 @@ class Grammar(Constraint):
             known = one_of("syntax", "gbnf" if syntax == "ebnf" else syntax, Syntax)
         if root is not None and not isinstance(root, str):
             raise InvalidConstraint(f"root: expected the name of a rule, or None, got {shown(root)}")
-        name = "" if root is None else root[:]  # of plain str: a subclass may have methods that raise
+        name = "" if root is None else root[:]  # a plain str: a subclass may have methods that raise
         set_fields(self, text=text, syntax=known, root=name or DEFAULT_ROOT[known])
 
     def _identity(self) -> Sequence[Any]:

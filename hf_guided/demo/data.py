@@ -23,7 +23,7 @@ KINDS: tuple[str, ...] = tuple(SCHEMAS)
 ANY_KIND = "record"
 
 _HELD_OUT_SHARE = 8  # one name in eight belongs to the held-out split
-_MADE_UP_SHARE = 0.3  # of the names: invented words, so that copying beats memorizing
+_MADE_UP_SHARE = 0.3  # share of the names that are invented words, so that copying beats memorizing
 
 
 @dataclass(frozen=True)

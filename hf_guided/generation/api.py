@@ -316,7 +316,7 @@ class Model:
             **arguments: the other arguments of ``hg.generate``, without ``stream``.
 
         Returns:
-            The value, which is an instance of the type, a dict for a schema, a match for a regex, the option of a choice.
+            The value, an instance of the type, a dict for a schema, a match for a regex, an option of a choice.
             Free text may be cut by ``max_new_tokens``.
 
         Raises:

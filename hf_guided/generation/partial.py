@@ -126,7 +126,7 @@ class _CallValues(_Values):
 
     def __init__(self, tools: ToolCalls):
         self._tools = tools
-        self._length = 0  # of the text that has been searched
+        self._length = 0  # length of the text that has been searched
         self._text = ""
         self._calls: tuple[ToolCall, ...] = ()
         self._answer: _Values | None = None  # the reader of an answer in its format
@@ -207,7 +207,7 @@ class PartialRow:
         self._closed: list[str] = []
         self._num_tokens = 0
         self._entries: list[TokenLogprob] | None = [] if logprobs else None
-        self._shown = 0  # of the entries
+        self._shown = 0  # number of entries that were shown
         self._traced = traced
         self._with_limit = with_limit
         self.ended = False

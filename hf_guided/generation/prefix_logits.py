@@ -42,12 +42,12 @@ class PrefixLogits:
     generate_kwargs: Mapping[str, Any]  # further arguments of ``model.generate``, which prepares the passes
     text_ids: Sequence[int]  # five tokens of plain text; see ``block_rule``
     before: list[list[int]] = field(init=False)  # the tokens of each row before the output, padding included
-    processors: list[Any] = field(init=False)  # those that generate() would call, in order
+    processors: list[Any] = field(init=False)  # the processors that generate() would call, in order
 
     def __post_init__(self) -> None:
         self._prompts = tokens_of(self.inputs)
         self._slots: CacheSlots | None = None
-        self._wide: CacheSlots | None = None  # of a lone prompt without holes; used for one answer
+        self._wide: CacheSlots | None = None  # slots of a lone prompt without holes; used for one answer
         self._run_prompts()
         if self._slots is None and (more := sorted(self.inputs.keys() - {"input_ids", "attention_mask"})):
             raise UnsupportedModel(

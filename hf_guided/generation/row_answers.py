@@ -97,7 +97,7 @@ class RowAnswers:
     def __init__(self, model: Any, tokenizer: Any, default: Constraint | None, settings: RowSettings):
         self._model, self._tokenizer, self._settings = model, tokenizer, settings
         self._guide = Guide(model, tokenizer)
-        self.spent: list[SessionStats] = []  # of each call of ``generate``
+        self.spent: list[SessionStats] = []  # statistics of each call of ``generate``
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if default is not None:
             requests = self._guide.calls.requests([default], [None], settings.backend)

@@ -97,7 +97,7 @@ class Batch:
         self._prompts, self._inputs, self._expand = plan.inputs.of_call(indices, plan.settings)
         self._start = plan.start_of_output(self._inputs)  # as expected; ``run`` measures it
         self._sequences: Tensor | None = None  # (rows, length), once it has run
-        self._logprobs: list[list[TokenLogprob]] | None = None  # of each row, once it has run
+        self._logprobs: list[list[TokenLogprob]] | None = None  # entries of each row, once the row has run
         self._generate_kwargs = dict(plan.generate_kwargs)
         if self._expand > 1:
             self._generate_kwargs = plan.settings.over(plan.generate_kwargs, num_return_sequences=1)

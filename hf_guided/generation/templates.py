@@ -171,7 +171,7 @@ def with_shown_calls(templates: Any, chat: Chat, arguments: Mapping[str, Any], n
         lost = _lost(templates, chat, arguments) or ()
         if not any(what.startswith(("the call", "the tool's answer")) for what in lost):
             return chat
-    except PromptError:  # it refuses calls, or the role of their answers
+    except PromptError:  # the template refuses calls, or the role of their answers
         pass
     texts = [with_calls_as_text(chat, notation, answers=answers) for answers in (False, True)]
     return next((changed for changed in texts if _lost(templates, changed, arguments) == []), chat)
@@ -223,7 +223,7 @@ def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
     """
     arguments.setdefault("add_generation_prompt", not arguments.get("continue_final_message"))
     refusal: Exception | None = None
-    for refused in (False, True) if has_calls(chat) else (False,):  # its ids may be those of another provider
+    for refused in (False, True) if has_calls(chat) else (False,):  # ids in the chat may be those of another provider
         for given in attempts(arguments):
             try:
                 shown, taken = for_template(templates, chat, given, refused=refused)

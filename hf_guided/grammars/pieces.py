@@ -23,7 +23,7 @@ from ..regex import (
     repeat,
 )
 
-_STEPS = 50  # of work, for a part that is added to an automaton
+_STEPS = 50  # steps of work for each part that is added to an automaton
 
 
 class Call(NamedTuple):

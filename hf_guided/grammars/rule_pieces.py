@@ -19,7 +19,7 @@ from .rules import Expression, Reference, Rules, circles, known_by_steps, refere
 
 MOST_COPIED = 500  # characters and calls of a rule that is put into several callers
 MOST_DEPTH = 60  # pieces inside each other where rules are put into their callers: functions follow these by recursion
-STEPS = 8  # of work, for a part of a piece that is made
+STEPS = 8  # steps of work for each part of a piece
 
 
 class Rule(NamedTuple):

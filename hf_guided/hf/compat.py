@@ -257,7 +257,7 @@ def check_timestamps(model: Any, generate_kwargs: Mapping[str, Any]) -> None:
     config = generate_kwargs.get("generation_config") or innermost.generation_config
     asked = generate_kwargs.get("return_timestamps")
     features = generate_kwargs.get("input_features")
-    frames = 2 * innermost.config.max_source_positions  # of the 30 seconds that the encoder takes
+    frames = 2 * innermost.config.max_source_positions  # frames of the 30 seconds that the encoder takes
     is_long = isinstance(features, torch.Tensor) and features.shape[-1] > frames
     if is_long or (getattr(config, "return_timestamps", False) if asked is None else asked):
         raise UnsupportedModel(_TIMESTAMPS)

@@ -223,7 +223,7 @@ class _Values(BaseCumulativeTransformOutputParser[Any]):  # type: ignore[misc]
         [answer] = result
         metadata = answer.message.response_metadata if isinstance(answer, ChatGeneration) else {}
         reason = metadata.get("finish_reason", None if partial else "stop")
-        if reason is None:  # it is being generated
+        if reason is None:  # the answer is being generated
             return self._begun(answer.text)
         if reason != "stop":
             why = "length; raise max_tokens" if reason == "length" else metadata.get("error", reason)

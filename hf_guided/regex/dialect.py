@@ -84,7 +84,7 @@ def without_verbose_mode(pattern: str, flags: int) -> str:
     if not flags & re.VERBOSE and not _SETS_VERBOSE.search(pattern):
         return pattern
     written: list[str] = []
-    is_verbose = [bool(flags & re.VERBOSE)]  # of the whole pattern, and of each open group
+    is_verbose = [bool(flags & re.VERBOSE)]  # flag of the whole pattern, and of each open group
     position = 0
     while position < len(pattern):
         part = _PARTS[is_verbose[-1]].match(pattern, position)

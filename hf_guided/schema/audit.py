@@ -177,7 +177,7 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
     if dialect < OLDEST:
-        return  # its keywords have other meanings
+        return  # the keywords of this dialect have other meanings
     unknown = 0
     for at, schema in iter_keywords(document):
         for keyword, value in schema.items():

@@ -173,7 +173,7 @@ class Documents:
             raise UnknownReference(
                 f"{document!r} is not in the registry, and nothing is fetched; pass it in registry="
             ) from None
-        except (AttributeError, TypeError) as error:  # it takes every value where a schema may be for a schema
+        except (AttributeError, TypeError) as error:  # the walk takes every value for a schema where a schema may be
             raise UnknownReference(f"{ref!r} cannot be looked for ({error})") from None
         if isinstance(target, dict):
             known = self._made.get(id(target)) or self._index.get(id(target))
@@ -269,7 +269,7 @@ def _left_out(root: Schema, registry: Mapping[str, Any]) -> frozenset[str]:
 def _identifier(schema: dict[str, Any], dialect: int) -> str:
     """The URI a schema gives itself, without fragment; "" for none."""
     if dialect <= 7 and "$ref" in schema:
-        return ""  # its siblings count for nothing
+        return ""  # keywords beside it count for nothing
     identifier = schema.get("id" if dialect <= 4 else "$id")
     return identifier.partition("#")[0] if isinstance(identifier, str) else ""
 

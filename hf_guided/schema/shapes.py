@@ -150,7 +150,7 @@ class NumberClause(_Clause):
         step = _least_common_multiple(self)
         first = math.ceil(Fraction(*self.low.as_integer_ratio()) / step)
         last = math.floor(Fraction(*self.high.as_integer_ratio()) / step)
-        # Of more numbers one is not left out: it is no bound, not listed, and of two neighbours one is not whole.
+        # Among more numbers, one is allowed: it is no bound, it is not listed, and one of two neighbours is not whole.
         few = 2 * len(self.excluded) + 6
         return last - first < few and not any(self.has(_times(step, times)) for times in range(first, last + 1))
 

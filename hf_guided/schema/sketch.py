@@ -57,7 +57,7 @@ class _Sketch:
         self._recursive: set[int] = set()
         self._inside: list[int] = []  # the definitions that are being written
         self._counting = True
-        self._definitions: dict[int, str | None] = {}  # their texts; None while the text is being written
+        self._definitions: dict[int, str | None] = {}  # text of each definition; None while it is being written
         self._names: dict[int, str] = {}
 
     def text(self) -> str:
@@ -102,7 +102,7 @@ class _Sketch:
         text = self._definitions[key]
         if text is None or key in self._recursive or len(text) > _SHORT:
             return self._name(target, ref)
-        del self._definitions[key]  # it needs no name
+        del self._definitions[key]  # a definition that is used once needs no name
         return text
 
     def _written(self, target: Subschema) -> str:
@@ -126,7 +126,7 @@ class _Sketch:
         schema = sub.schema
         if isinstance(schema, bool):
             return "any" if schema else "nothing"
-        if "$ref" in schema and sub.dialect <= 7:  # its siblings count for nothing there
+        if "$ref" in schema and sub.dialect <= 7:  # keywords beside "$ref" count for nothing there
             parts = [self._reference(sub, "$ref")]
         else:
             references = ("$ref", "$dynamicRef", "$recursiveRef")

@@ -89,7 +89,7 @@ class Ebnf:
             cuts = sorted({0, SURROGATES[0], SURROGATES[1] + 1, LAST + 1, *_cuts(node)})
             alike = [(low, high - 1) for low, high in itertools.pairwise(cuts) if low != SURROGATES[0]]
             todo, seen = [dfa.start], {dfa.start}
-            for state in todo:  # it grows
+            for state in todo:  # the list grows meanwhile
                 leading: dict[int, list[tuple[int, int]]] = {}
                 for low, high in alike:
                     if target := dfa.advance(state, chr(low).encode()):
@@ -158,7 +158,7 @@ class _SchemaWriter:
         self._values: dict[Position, str] = {}  # terminals, and names of rules
         self._todo: list[Position] = []  # positions whose rules are not written yet
         self._rules: dict[str, str] = {}
-        self._numbers = itertools.count()  # of the rules of states
+        self._numbers = itertools.count()  # numbers of the rules of states
         self._terminals: dict[str, str] = {}
 
     def write(self) -> list[str]:

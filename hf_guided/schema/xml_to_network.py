@@ -116,7 +116,7 @@ class ElementPositions:
             for clause in clauses:
                 if isinstance(clause, NumberClause):
                     self._positions.add_multiples(clause, opened, closing, builder)
-                else:  # its component has the closing mark, whose first byte shows where the string ends
+                else:  # the component has the closing mark, whose first byte shows where the string ends
                     builder.call(self._positions.long_string(clause, only_text(after)), opened, end)
             builder.add(after, closing, end)
         for kind in containers:

@@ -41,7 +41,7 @@ _WRITERS: dict[str, type[Writer]] = {"chat": ChatWriter, "completion": Completio
 _PROMPTS = {"chat": "messages", "completion": "prompt", "response": "input"}
 _HEARTBEAT_S = 3.0
 _LONGEST_ID = 128
-# Of an answer, where neither the request nor the model's config says how long it may be.
+# Tokens of an answer, where neither the request nor the model's config says how long it may be.
 _MOST_NEW_TOKENS = 4096
 _TOKENS_AT_ONCE = 16  # an answer that is not streamed is read in such steps; a stop string ends it so much later
 # A client that reads slowly must not fill the memory: its answer is ended when so much waits for so long, or far more.
@@ -74,7 +74,7 @@ class Answering:
             template_variables=own_variables(served.templates),
             takes_any_arguments=served.takes_any_arguments,
         )
-        # Of every chat, where its request does not set them.
+        # Variables of the template of every chat whose request does not set them.
         self.template_variables: dict[str, Any] = (
             {} if options.reasoning == "auto" else dict.fromkeys(SWITCHES, options.reasoning == "on")
         )

@@ -30,9 +30,9 @@ log = logging.getLogger("hf_guided.serve")
 _CLIENTS = (ConstraintError, CompileLimitExceeded, EmptyIntersection, InvalidArgument, PromptError, StopTokenError)
 _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 _LONGEST = 2000  # characters of a message
-_LEAST_SAID = 120  # of those that the message keeps, however many pointers there are
+_LEAST_SAID = 120  # smallest number of characters of the message, however many pointers there are
 MOST_ECHOED = 200  # characters of a request that its answer may repeat
-# Of this machine: an error of another library may name its files. Pointers into schemas stand in our own errors alone.
+# Paths of this machine, which an error of another library may name. Pointers into schemas are in our own errors only.
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.+@-]+){2,}[/\\]?")
 
 
@@ -152,7 +152,7 @@ def as_refused(error: Exception) -> RequestRefused:
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:
     """FastAPI's handler for all errors of routes."""
-    if isinstance(error, HTTPException):  # of FastAPI: no such route, no such method
+    if isinstance(error, HTTPException):  # FastAPI's own: no such route, no such method
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
         refused = RequestRefused(str(error.detail), status=error.status_code, code=code)
         refused.headers |= error.headers or {}

@@ -34,7 +34,7 @@ from .row import Key
 from .transfers import StreamOrder
 
 Words = NDArray[np.int32]
-_MOST_KEYS = 64  # of one row of the table: an engine that has forgotten its masks never uses their keys again
+_MOST_KEYS = 64  # most keys of one row of the table: an engine that has forgotten its masks never uses their keys again
 
 
 @dataclass

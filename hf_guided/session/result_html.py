@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any
 
 _MOST_TEXT = 2_000  # characters of the text
-_MOST_CELL = 300  # of one cell
-_MOST_ROWS = 20  # of one table
-_MOST_CELLS = 200  # of all tables
+_MOST_CELL = 300  # characters of one cell
+_MOST_ROWS = 20  # rows of one table
+_MOST_CELLS = 200  # cells of all tables
 _MOST_DEPTH = 5
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TEXT = "white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; text-align: left"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 T = TypeVar("T", default=Any)
-PartialT = TypeVar("PartialT", default=Any)  # of an answer that is being generated
+PartialT = TypeVar("PartialT", default=Any)  # type of an answer that is being generated
 ValueT = TypeVar("ValueT", default=str)  # the default is the type of forms that have none, such as a list of strings
 _Value = TypeVar("_Value", covariant=True)
 
@@ -41,5 +41,5 @@ _Texts: TypeAlias = list[str] | tuple[str, ...] | Grammar | StructuralTag | None
 PythonType: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]"]
 # All forms whose value has a known type: types mean themselves, constraints mean the result of their ``parse``.
 Typed: TypeAlias = Union["type[ValueT]", "TypeAdapter[ValueT]", Parses[ValueT], _Matches[ValueT], _Texts]
-# Those among them whose value has this type also while it is being generated.
+# Forms of ``Typed`` whose value has this type also while it is being generated.
 TypedParts: TypeAlias = _ReadsJson[ValueT] | Parses[ValueT] | _Matches[ValueT] | _Texts

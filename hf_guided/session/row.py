@@ -36,9 +36,9 @@ from ..options import CALL_CPU_S
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[Hashable, tuple[int, ...]]  # a mask's: the engine's key, and the row's stop tokens
-_CLOCK_S = 0.5  # how old a reading of the CPU clock may be
-# Where so many more tokens are left than the text needs, a limit could only forbid a token that writes the end of
-# forced text and begins something after it that needs all of them.
+_CLOCK_S = 0.5  # seconds that a reading of the CPU clock may be old
+# Number of tokens. If more are left beyond those that the text needs to end, the masks of forced text are not checked
+# against the limit: it could forbid only a token that ends the forced text and begins a part that needs all of them.
 _FAR = 64
 _readings = threading.local()  # ``last``: the wall time and the CPU time of a thread when both were read last
 
@@ -77,7 +77,7 @@ class Row:
 
     def __init__(self, matcher: Matcher | None):
         self._use(matcher)
-        self.stop_token_ids = () if matcher is None else matcher.stop_token_ids  # that end it; none for a free row
+        self.stop_token_ids = () if matcher is None else matcher.stop_token_ids  # none for a free row
         self.is_open = matcher is not None and not matcher.is_terminated()
         self.tail: list[int] = []
         self.failure: HFGuidedError | None = None  # what the engine raised, which ended this row

@@ -87,7 +87,7 @@ class Session:
             vocabulary, self.stop_token_ids, tables=tables, stats=self.stats, recorder=self.recorder
         )
         self.late_alive = LateAlive()
-        self._ids = np.zeros((0, 0), dtype=np.int64)  # of the current call, for messages
+        self._ids = np.zeros((0, 0), dtype=np.int64)  # token ids of the current call, for messages
         self._overlap = options.overlap_or_default
         self._ranks = ranks
         self._job: Pending[Any] | None = None  # the one that may be running

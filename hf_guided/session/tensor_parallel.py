@@ -116,7 +116,7 @@ class Ranks:
         errors = [error for _, error in outcomes if error is not None]
         if errors:
             raise errors[0] from own_error  # the same in all processes, even if several failed differently
-        if len({digest for digest, _ in outcomes}) > 1:  # they would later wait for each other for ever
+        if len({digest for digest, _ in outcomes}) > 1:  # such processes would later wait for each other for ever
             raise GenerationError(
                 "the processes that hold this model were called with different arguments; make the same calls, with "
                 "the same prompts and constraints, in all of them"

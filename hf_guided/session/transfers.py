@@ -57,7 +57,7 @@ class Transfer:
         """Make the current stream wait for the copy; the host does not wait."""
         stream = torch.cuda.current_stream(self.tensor.device)
         stream.wait_event(self._copied)
-        self.tensor.record_stream(stream)  # it was allocated on the side stream
+        self.tensor.record_stream(stream)  # the tensor was allocated on the side stream
 
     def synchronize(self) -> None:
         """Make the host wait until the source has been read and the copy is complete."""

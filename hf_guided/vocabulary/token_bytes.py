@@ -120,7 +120,7 @@ def _comes_back(backend: Any, added: AddedToken, decoded: bytes | None) -> bool:
 
 def _unknown_id(backend: Any) -> int | None:
     """The model's token for unknown text; not every tokenizer lists it among its special ones."""
-    if type(backend.model).__name__ == "Unigram":  # has it in its state only
+    if type(backend.model).__name__ == "Unigram":  # this model has it in its state only
         unknown: int | None = json.loads(backend.model.__getstate__())["unk_id"]
         return unknown
     return None if backend.model.unk_token is None else backend.model.token_to_id(backend.model.unk_token)

@@ -239,8 +239,8 @@ class Vocabulary:
 
     @cached_property
     def _ids_by_bytes(self) -> dict[bytes, int]:
-        # Of tokens with the same bytes the last stays: SentencePiece's byte tokens come before its pieces, and the
-        # tokenizer writes "A" with the piece; added tokens come last, and win when the tokenizer encodes.
+        # The last of several tokens with the same bytes stays: SentencePiece's byte tokens come before its pieces, and
+        # the tokenizer writes "A" with the piece; added tokens come last, and win when the tokenizer encodes.
         return {data: token_id for token_id, data in enumerate(self.token_bytes) if data is not None}
 
     @cached_property

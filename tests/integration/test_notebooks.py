@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -82,6 +83,16 @@ def test_the_code_of_a_notebook_runs_here_too(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_cells_that_draw_are_folded_on_the_site(file):
+    """By the tag that MyST-NB reads. What such a cell draws is shown."""
+    for cell in nbformat.read(file, as_version=4).cells:
+        if cell.cell_type == "code":
+            pictures = [one for one in cell.outputs if "image/svg+xml" in one.get("data", ())]
+            writes_markup = re.search(r"<(svg|path|td|th|span)\b", cell.source)
+            assert cell.metadata.get("tags", []) == ["hide-input"] * bool(pictures or writes_markup), cell.source
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_prose_stands_before_every_code_cell_and_outputs_are_kept(file):
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
@@ -99,5 +110,8 @@ if __name__ == "__main__":
         print(file.name, file=sys.stderr)
         notebook = run(nbformat.read(file, as_version=4))
         for cell in notebook.cells:
+            tags = cell.metadata.get("tags")
             cell.metadata.clear()  # times of execution would make a diff of every run
+            if tags:
+                cell.metadata["tags"] = tags
         nbformat.write(notebook, file)

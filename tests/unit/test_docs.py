@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import inspect
 import posixpath
 import re
+import shlex
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
@@ -13,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import hf_guided
+from hf_guided.cli import commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -71,10 +74,62 @@ def test_the_way_of_a_token_quotes_the_code():
     assert 5 <= len(files) <= 8
     for file, text in zip(files, texts, strict=True):
         quotes = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        code = (ROOT / "hf_guided" / file).read_text(encoding="utf-8")
+        code = without_space((ROOT / "hf_guided" / file).read_text(encoding="utf-8"))
         assert quotes, file
         for quote in quotes:
-            assert code.count(quote) == 1, f"{file}: {quote}"
+            assert code.count(without_space(quote)) == 1, f"{file}: {quote}"
+
+
+def without_space(text: str) -> str:
+    """The page wraps long lines of the code, and leaves out their indentation."""
+    return "".join(text.split())
+
+
+def code_lines(text: str) -> list[str]:
+    """The lines of a Markdown text that stand in code blocks."""
+    lines, fence = [], None
+    for line in text.splitlines():
+        if mark := re.match(r" *(```+|~~~+)", line):
+            fence = None if fence == mark[1] else fence or mark[1]
+        elif fence is not None:
+            lines.append(line)
+    return lines
+
+
+WRITTEN = sorted(
+    file.relative_to(ROOT).as_posix()
+    for folder in (
+        "",
+        "docs",
+        "docs/guides",
+        "benchmarks",
+        "custom_generate",
+        "kernels/guided_bitmask",
+        "notebooks",
+        "space",
+    )
+    for file in (ROOT / folder).glob("*.md")
+)
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_code_blocks_are_at_most_88_columns_wide(page: str) -> None:
+    """Wider ones need a scroll bar on the site."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert not [line for line in code_lines(text) if len(line) > 88]
+
+
+def test_code_lines_are_those_between_fences() -> None:
+    assert code_lines("a\n```python\nb\n```\nc\n   ```bash\n   d\n   ```\ne") == ["b", "   d"]
+
+
+@pytest.mark.parametrize(
+    "page", sorted(file.relative_to(ROOT).as_posix() for file in DOCS.glob("**/*.md") if "_build" not in file.parts)
+)
+def test_a_page_begins_with_a_sentence(page):
+    """What the page is for; no heading, list or table comes before it."""
+    title, empty, first, *_ = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ") and empty == "" and re.match(r"[\w`*]", first)
 
 
 def test_no_page_is_listed_twice(conf):
@@ -130,3 +185,32 @@ def test_site_links_point_to_pages_or_the_repository(conf, page, link, expected)
 
 def test_site_and_package_name_the_same_repository(conf):
     assert f'Source = "{conf.REPOSITORY}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """The parser of the command line, and those of its commands."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [parser, *(each for group in groups for command in group.choices.values() for each in parsers(command))]
+
+
+# Options of torchrun, Slurm, vLLM, SGLang and of benchmarks, which pages name too.
+FOREIGN = frozenset(
+    "--nnodes --node-rank --nproc-per-node --master-addr --master-port --standalone --parsable --dependency --wrap "
+    "--array --gpus --requeue --structured-outputs-config --grammar-backend --overlap".split()
+)
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page == "README.md" or page.startswith("docs/")])
+def test_commands_of_a_page_exist(page: str) -> None:
+    """Whole lines in blocks parse, and each option in a text is one of some command."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    whole = commands._parser()
+    known = {option for parser in parsers(whole) for action in parser._actions for option in action.option_strings}
+    named = re.findall(
+        r"(?<![\w-])--[a-z][a-z-]*[a-z]", "\n".join([*re.findall(r"`[^`\n]+`", text), *code_lines(text)])
+    )
+    assert set(named) <= known | FOREIGN
+    lines = re.sub(r"\\\n *", "", "\n".join(code_lines(text)))
+    for line in lines.replace("$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT", "0/8").splitlines():
+        if line.startswith("hf-guided "):
+            whole.parse_args(shlex.split(line, comments=True)[1:])

@@ -31,7 +31,7 @@ DESCRIPTION = (
 class Shard:
     """A share of the rows."""
 
-    number: int  # which share this is, from 0
+    number: int  # number of this share, from 0
     count: int  # how many shares there are
 
     def __str__(self) -> str:

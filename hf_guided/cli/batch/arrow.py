@@ -245,8 +245,8 @@ def save_dataset(folder: Path, stream: Path) -> None:
     rows = MemoryMappedTable.from_file(str(stream))
     # Images and class labels stay unchanged, by the metadata of the schema.
     info = datasets.DatasetInfo(features=datasets.Features.from_arrow_schema(rows.schema))
-    dataset = datasets.Dataset(rows, info, fingerprint=digest(stream)[:16])  # its own would depend on the time
+    dataset = datasets.Dataset(rows, info, fingerprint=digest(stream)[:16])  # the default depends on the time
     datasets.disable_progress_bars()
-    dataset.save_to_disk(str(folder), num_shards=None if len(dataset) else 1)  # it cannot load what has no shard
+    dataset.save_to_disk(str(folder), num_shards=None if len(dataset) else 1)  # it loads nothing without a shard
     for file in folder.iterdir():
         sync(file)

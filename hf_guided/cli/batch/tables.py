@@ -15,7 +15,7 @@ from ...errors import UsageError
 from .parts import Answer, as_line
 from .places import sync
 
-_LONGEST_FIELD = 2**31 - 1  # of CSV, in characters; 131,072 is Python's own limit, which long documents exceed
+_LONGEST_FIELD = 2**31 - 1  # characters of a field in CSV; long documents exceed 131,072, Python's own limit
 
 
 class BadRow(Exception):
@@ -181,7 +181,7 @@ class _Lines:
 
 def copied(fields: Row, columns: Sequence[str]) -> dict[str, Any]:
     """The values of these columns, without those that a row does not have or JSON cannot hold."""
-    if isinstance(fields, BadRow):  # its answer says why
+    if isinstance(fields, BadRow):  # the row's answer says why
         return {}
     return {name: fields[name] for name in columns if name in fields and is_json(fields[name])}
 

@@ -42,7 +42,7 @@ def schema_of(python_type: Any) -> TypeSchema:
 
     try:
         adapter = adapter_of(python_type)
-    except Exception as error:  # of any class: Pydantic's own (RuntimeError among them), and those of hooks of types
+    except Exception as error:  # any class: errors of Pydantic (RuntimeError among them), and of hooks of types
         advice = "; check its annotations, and that each option suits its type"
         raise _refused("validate", python_type, f"{type(error).__name__}: {_reason(error)}{advice}") from error
     generator = ExactJsonSchema()

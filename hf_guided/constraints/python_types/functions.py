@@ -56,7 +56,7 @@ _PREDICATES: dict[Any, str] = {
     str.isascii: "^[\\u0000-\\u007f]*$",
 }
 _NUMBERS = frozenset(("int", "float", "decimal", "fraction"))
-_SIZED = frozenset(("str", "list", "tuple", "dict"))  # of which JSON has as many parts as the value
+_SIZED = frozenset(("str", "list", "tuple", "dict"))  # types whose JSON has as many parts as the value
 _LENGTHS = frozenset(("min_length", "max_length"))
 _BOUNDS = frozenset(("gt", "ge", "lt", "le"))
 _TAKERS: dict[str, frozenset[str]] = {
@@ -73,7 +73,7 @@ _OPERANDS: dict[str, tuple[type, ...]] = {
     "decimal": (int, float, Decimal),
     "fraction": (int, float, Fraction),
 }
-_HUGEST = 10**307  # of the integers that are known to fit into a double: a round one
+_HUGEST = 10**307  # largest integer that is taken to fit into a double: a round number
 _REGEX: JsonSchemaDict = {"type": "string", "format": "regex"}
 _TIME_ZONE, _BYTES_PATTERN = f"{_VALIDATORS}validate_str_is_valid_iana_tz", f"{_VALIDATORS}pattern_bytes_validator"
 _KNOWN: dict[str, JsonSchemaDict] = {

@@ -23,7 +23,7 @@ from .notes import Core, JsonSchemaDict, TypeNote, code_notes, narrower, shown, 
 
 # Set by Pydantic where it checks a finished value; said of its text by `function_after_schema`.
 _CHECKS = frozenset("gt ge lt le multiple_of minLength maxLength minItems maxItems minProperties maxProperties".split())
-# Their JSON Schemas say less than their core schemas.
+# Modules of types whose JSON Schemas say less than their core schemas.
 _SAY_LESS = (
     "pydantic._internal._generate_schema.",
     "pydantic.networks.",
@@ -52,7 +52,7 @@ def _bounds(schema: Core) -> JsonSchemaDict:
     return {"type": "number", **{keyword: bound for keyword, bound in bounds.items() if math.isfinite(bound)}}
 
 
-# By the type of a core schema: its texts; and what people and models read instead of them.
+# Type of a core schema -> schema of its texts, and the schema that people and models read instead.
 _TEXTS: dict[Any, tuple[Callable[[Core], JsonSchemaDict], JsonSchemaDict | Callable[[Core], JsonSchemaDict]]] = {
     "complex": (numeric.complex_number, {"format": "complex"}),
     "date": (temporal.date, {"format": "date"}),

@@ -22,7 +22,7 @@ from .notes import Core, JsonSchemaDict, anchored, narrower, shown
 from .numeric import multiples, text_between
 
 Resolve = Callable[[str], JsonSchemaDict | None]
-_MOST_KEYS = 1000  # that are listed where no pattern describes the multiples
+_MOST_KEYS = 1000  # number of keys that are listed where no pattern describes the multiples
 _NO_MULTIPLES = (
     "keys that are multiples of {} are not decided by their digits; bound them (up to 1000 are listed), use a step "
     "that divides 1000, or a list of pairs"
@@ -68,7 +68,7 @@ def _takes_key(keys: Core, name: str) -> bool:
         SchemaValidator(core_schema.dict_schema(bare)).validate_json(json.dumps({name: None}))
     except ValidationError:
         return False
-    except SchemaError:  # it refers to others
+    except SchemaError:  # the schema refers to others
         return True
     return True
 
@@ -142,7 +142,7 @@ def _bounds(json_schema: JsonSchemaDict) -> Core:
 _STRING = '"(?:[^\\u0000-\\u001f"\\\\]|\\\\["\\\\nt])*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
 _SCALAR = f"(?:null|true|false|{_NUMBER}|{_STRING})"
-_FORMATS = {"date": FULL_DATE, "ipv4": IPV4, "ipv6": IPV6}  # those of types; others have patterns already
+_FORMATS = {"date": FULL_DATE, "ipv4": IPV4, "ipv6": IPV6}  # formats of types; others have patterns already
 _MAX_NESTING = 2  # maximum nesting of a type in itself
 _MAX_LENGTH = 200_000  # maximum number of characters of the pattern
 

@@ -15,7 +15,7 @@ _EXACT_DIGITS = 15  # a decimal with this number of digits survives a round trip
 _PLACES = 6  # digits after the point where bounds have fewer
 _MAX_SPLITS = 8  # alternatives for max_digits without decimal_places
 _TOLERATED = 10**6  # below it Pydantic's division of doubles is exact enough for its own tolerance
-_MAX_PARTS = 100  # of 1 that multiple_of may make, where multiples are recognized by their digits
+_MAX_PARTS = 100  # into how many parts multiple_of may divide 1, where multiples are recognized by their digits
 _REAL = r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?"
 _LARGEST = math.ldexp(2 - 2**-52, 1023)
 # The side of a bound that it lets pass.

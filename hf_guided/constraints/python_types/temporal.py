@@ -133,7 +133,7 @@ _FROM_MONTHS = f"(?:{_MONTHS}{_FROM_WEEKS}?|{_FROM_WEEKS})"
 _CALENDAR = f"(?:{_YEARS}{_FROM_MONTHS}?|{_FROM_MONTHS})"
 _DAY = dt.timedelta(days=1)
 _UNITS = (("H", dt.timedelta(hours=1)), ("M", dt.timedelta(minutes=1)), ("S", dt.timedelta(seconds=1)))
-_MAX_STEPS = 1440  # of multiple_of in a day: a minute each
+_MAX_STEPS = 1440  # steps of multiple_of in a day: a minute each
 
 
 def timedelta(core: Core) -> JsonSchemaDict:

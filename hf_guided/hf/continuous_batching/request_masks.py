@@ -104,7 +104,7 @@ class _FollowedRow:
 class _Unfilled(NamedTuple):
     """A mask to find."""
 
-    row: int  # of the logits
+    row: int  # row of the logits
     state: Any
     request: RequestConstraint
 
@@ -127,14 +127,14 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     def __init__(self, vocabulary: Vocabulary, tables: MaskTables, new_session: Callable[..., Session], manager: Any):
         self.vocabulary = vocabulary
         self.stats = SessionStats()
-        self._manager = weakref.proxy(manager)  # which owns this object
+        self._manager = weakref.proxy(manager)  # the manager owns this object
         self._new_session = new_session
         self._rows: dict[str, _FollowedRow] = {}  # by the id of their request
         self._tables = tables
         self._table: MaskTable | None = None
         self._shared: Tensor | None = None  # (rows, words) of the table, on the device
         self._own = self._host = allocate_bitmask(0, vocabulary.padded_size)  # (2 * slots, words) on device and host
-        self._leases: list[Lease | None] = [None, None]  # those of the last two batches
+        self._leases: list[Lease | None] = [None, None]  # leases of the last two batches
         self._half = 0
         self._slots: list[int] = []  # slots of the batch that is being prepared, for each row of logits and of padding
         self._unfilled: list[_Unfilled] = []
@@ -249,7 +249,7 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
             row = followed.row
             left = tokens_left(state)
             left = None if left is None else left - ahead
-            # It may have ended in the running batch: then the manager throws away what this batch writes.
+            # A row may have ended in the running batch: then the manager discards what this batch writes.
             if not (ahead and (row.state is RowState.STOPPED or (left is not None and left <= 0))):
                 slot = fill_or_find(row, self._host, index, left, lease)
                 if slot is not None or row.is_open:

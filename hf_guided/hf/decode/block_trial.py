@@ -26,7 +26,7 @@ from .call import GenerateCall
 _reasons: WeakKeyDictionary[Any, dict[Any, str]] = WeakKeyDictionary()
 _lock = Lock()
 _UNKNOWN = "not all of it is transformers' common code"
-_MOST_BYTES = 1 << 20  # of a buffer that a pass may write; larger ones are weights
+_MOST_BYTES = 1 << 20  # largest buffer that a pass may write; larger ones are weights
 
 
 def trial_reason(call: GenerateCall, token_ids: Sequence[int], preparation: Hashable, *, holes: bool) -> str:

@@ -27,8 +27,8 @@ class GenerateCall:
 
     model: Any
     input_ids: Tensor  # (rows, length) int64, the prompts, padded left; for an encoder-decoder the decoder's start
-    processors: LogitsProcessorList  # those of generate() and of the caller
-    criteria: StoppingCriteriaList  # those of generate() and of the caller
+    processors: LogitsProcessorList  # generate()'s and the caller's
+    criteria: StoppingCriteriaList  # generate()'s and the caller's
     config: GenerationConfig
     model_kwargs: dict[str, Any]  # the loop that runs the call takes them over, and changes them
 

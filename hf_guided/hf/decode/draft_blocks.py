@@ -22,7 +22,7 @@ class DraftBlock:
     """A draft in segments: a draft token, and the forced text after it."""
 
     segments: Sequence[Sequence[int]] = ()  # the model confirms or rejects the first token of each
-    probabilities: Tensor | None = None  # of those first tokens, as in ``Draft``
+    probabilities: Tensor | None = None  # probabilities of these first tokens, as in ``Draft``
     drafted: bool = False  # whether a source of drafts proposed them; otherwise the grammar made them likely
 
     @cached_property

@@ -35,7 +35,7 @@ class Forced(NamedTuple):
 class ForcedText:
     """Finds forced text, in the tokenizer's own tokenization, and advances rows over it."""
 
-    vocabulary: Vocabulary  # of the tokenizer that writes
+    vocabulary: Vocabulary  # vocabulary of the tokenizer that writes
     continuation: Continuation  # tokenizes text after other tokens
     stop_token_ids: Sequence[int]  # tokens that end a row; the first is the one that is written
     _: KW_ONLY
@@ -44,8 +44,8 @@ class ForcedText:
     may_stop: bool  # whether a row ends by itself if only a stop token may come
 
     def __post_init__(self) -> None:
-        # Of the tokens that ``advance`` has returned last, by index, and maybe of later ones: the masks where the token
-        # limit forbids other ways to write the text.
+        # Index of a token that ``advance`` has returned last, or of a later one -> its mask, where the token limit
+        # forbids other ways to write the text.
         self.narrowed: dict[int, Narrowed] = {}
         self._others: dict[int, ForcedText] = {}
         self._bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
@@ -104,7 +104,7 @@ class ForcedText:
         if row.matcher is None or row.matcher.compiled.vocabulary is self.vocabulary:
             return self
         vocabulary = row.matcher.compiled.vocabulary
-        if id(vocabulary) not in self._others:  # it keeps the vocabulary, so its id is not reused
+        if id(vocabulary) not in self._others:  # the entry keeps the vocabulary, so its id is not reused
             own = replace(self, vocabulary=vocabulary, continuation=Continuation(vocabulary))
             self._others[id(vocabulary)] = own
         return self._others[id(vocabulary)]
@@ -125,14 +125,14 @@ class ForcedText:
     def _without_seam(self, row: Row, before: Sequence[int], taken: list[int]) -> tuple[list[int], list[int]]:
         """Split off the tokens at the end that others may replace, and rewind the row over them."""
         data = self.vocabulary.decode_bytes(taken)
-        start = len(data)  # of the longest end of the text that a token may begin with and extend
+        start = len(data)  # start of the longest end of the text that a token may begin with and extend
         next_bytes: frozenset[int] | None = None
         joining: set[int] = set()  # first bytes of such tokens after the text
         for length in range(1, min(_SEAM, len(data)) + 1):
             followers = self.continuation.followers(data[-length:])
             if not followers:
                 continue
-            if next_bytes is None:  # of the row; none if its engine reaches its limit
+            if next_bytes is None:  # None if the row's engine reaches its limit
                 filled = row.fill(self._bitmask, 0)
                 next_bytes = self.continuation.leading_bytes(self._bitmask[0].numpy()) if filled else frozenset()
             joined = followers & next_bytes

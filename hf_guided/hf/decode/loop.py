@@ -306,7 +306,7 @@ class DecodeLoop:
         written, firsts = 0, set(draft.ends)
         near = sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
         for index, token_id in enumerate(draft.tokens[: draft.ends[agreed]]):
-            if near and index not in firsts:  # it is forced
+            if near and index not in firsts:  # the token is forced
                 both = sequence.row.narrowed(self.session.tokens_left(sequence.num_generated))
                 if both is not None:
                     sequence.narrowed[len(sequence.token_ids)] = both

@@ -14,7 +14,7 @@ from ...session.transfers import to_device
 
 _WARPERS = tuple(getattr(generation, name) for name in dir(generation) if name.endswith("LogitsWarper"))
 _BLIND = (*_WARPERS, generation.InfNanRemoveLogitsProcessor, generation.LogitNormalization)  # to the tokens so far
-_STATEFUL = (  # they remember earlier calls
+_STATEFUL = (  # processors that remember earlier calls
     generation.SynthIDTextWatermarkLogitsProcessor,
     generation.UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
@@ -103,7 +103,7 @@ class RowStops:
     def __init__(self, criteria: StoppingCriteriaList, device: torch.device):
         self.eos_token_ids: set[int] = set()
         self._max_length: float = float("inf")
-        self._others: list[Any] = []  # which read the tokens
+        self._others: list[Any] = []  # processors that read the tokens
         self._device = device
         for criterion in criteria:
             if isinstance(criterion, EosTokenCriteria):

@@ -30,7 +30,7 @@ class DraftRequest:
     prompt_length: int
     limit: int  # the maximum number of draft tokens
     stop_token_ids: Sequence[int]
-    prefix: bytes = b""  # of the answer; the prompt already contains it, and the row has taken it
+    prefix: bytes = b""  # beginning of the answer that the prompt already contains; the row has read it
     padded_size: int | None = None  # width of the model's logits; a prompt may hold tokens beyond it, such as images
 
     def legal(self, token_ids: Sequence[int]) -> list[int]:

@@ -32,7 +32,7 @@ Read: TypeAlias = Callable[[Tensor], list[int]]
 class Accepted(NamedTuple):
     """The tokens that a row takes in one step."""
 
-    num_drafted: int  # of its draft tokens, from the first on
+    num_drafted: int  # number of accepted draft tokens, from the first on
     bonus_token: int  # the token after them, chosen by the model; after a stop token it has no meaning
 
 
@@ -91,7 +91,7 @@ def accept_sampling(
     rejecting = [row for row, (n, draft) in enumerate(zip(agreed, drafts, strict=True)) if n < len(draft)]
     if rejecting:
         rows, rejected = to_device([rejecting, [drafts[row][agreed[row]] for row in rejecting]], p.device)
-        q_rejected = torch.nn.functional.one_hot(rejected, p.shape[-1]).to(p.dtype)  # of a certain source
+        q_rejected = torch.nn.functional.one_hot(rejected, p.shape[-1]).to(p.dtype)  # the source was certain
         for i, row in enumerate(rejecting):
             if (q := probabilities[row]) is not None:
                 q_rejected[i] = q[agreed[row]]
@@ -151,8 +151,8 @@ def _num_agreed(
 def _residual(p: Tensor, q: Tensor) -> Tensor:
     """(rows, vocab): the excess of p over q, not normalized; the distribution of a rejected token's replacement."""
     residual = (p - q).clamp_(min=0)
-    # It is zero only if q equals p up to rounding, and then a sample of p is right. Decided on the device: reading the
-    # sum here would wait for it.
+    # The residual is zero only if q equals p up to rounding, and then a sample of p is right. The device decides:
+    # reading the sum here would wait for it.
     return torch.where(residual.sum(-1, keepdim=True) > 0, residual, p)
 
 

@@ -136,8 +136,8 @@ class Answer:
             )
         self._thought = TextReader()
         self._answer = CallReader(constraint) if isinstance(constraint, ToolCalls) else TextReader()
-        self._num_bytes = 0  # of all tokens so far
-        self._given = 0  # of them, the bytes that are certainly before a stop string
+        self._num_bytes = 0  # number of bytes of all tokens so far
+        self._given = 0  # number of these bytes that are certainly before a stop string
         self._start: int | None = None if self._thinking is not None else 0  # the first byte of the answer
         self._answered = self._thinking is None  # whether it has come
         self._top = job.top_logprobs

@@ -180,7 +180,7 @@ class CallReader:
         self._given = 0  # characters of the header and of plain text that have been passed on, before any call
         self._tried = 0  # characters in which all calls have been found
         self._num_calls = 0
-        self._open: _JsonEnd | None = None  # of the last call, while its arguments come
+        self._open: _JsonEnd | None = None  # end of the last call's JSON, while its arguments arrive
 
     def feed(self, data: bytes) -> Iterator[Part]:
         """The parts that further bytes add."""
@@ -223,7 +223,7 @@ class CallReader:
         """The text that was held back, if the answer is complete; called after the last byte."""
         try:
             answer = self._constraint.parse(self._text)
-        except ValueError:  # it was cut
+        except ValueError:  # the text was cut
             if (
                 not self._num_calls
                 and self._constraint.ambiguous_starts

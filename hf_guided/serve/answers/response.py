@@ -77,7 +77,7 @@ class ResponseWriter(Writer):
         super().__init__(*args, **kwargs)
         self._items: list[_Item] = []
         self._open: _Item | None = None  # the last of them, while it grows
-        self._number = 0  # of the next event
+        self._number = 0  # number of the next event
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
         """See ``Writer``."""

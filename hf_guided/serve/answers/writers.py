@@ -92,7 +92,7 @@ class Writer(ABC):
 class _ChunkWriter(Writer):
     """Answers are choices, and streams are chunks of choices."""
 
-    kinds: ClassVar[tuple[str, str]]  # of a whole response, and of a chunk
+    kinds: ClassVar[tuple[str, str]]  # kinds of a whole response and of a chunk
 
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
         if self._call.include_usage:

@@ -52,7 +52,7 @@ def generation_config(model: Any, job: Job) -> GenerationConfig:
     for name in ("prompt_lookup_num_tokens", "stop_strings", "max_length", "min_p"):
         setattr(config, name, None)
     # Values that change nothing are written down too: generate() fills None from the model's own config.
-    filters: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50}  # those that greedy decoding expects
+    filters: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50}  # values that greedy decoding expects
     if sampling.draws:
         filters = {name: getattr(sampling, name) for name in FILTERS}
         filters["top_k"] = sampling.top_k or 0
@@ -182,11 +182,11 @@ class SharedAnswer:
         self._delivered = 0
         # Tokens that the row has taken already, and that are chosen next, with the masks that the limit has narrowed.
         self._forced: deque[tuple[int, Narrowed | None]] = deque()
-        self._narrowed: Narrowed | None = None  # of the next token
+        self._narrowed: Narrowed | None = None  # what the limit does to the next token
         self._limit = LimitRecord()  # what the token limit did
         self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
         self._words = allocate_bitmask(1, self.vocabulary.padded_size)
-        self._entries: list[TokenLogprob] = []  # of tokens that are not delivered yet
+        self._entries: list[TokenLogprob] = []  # entries of tokens that are not delivered yet
         self._recorder: LogprobRecorder | None = None
         if (top := self.job.top_logprobs) is not None:
             stops = self.vocabulary.stops_with_logits(self.job.stop_token_ids)
@@ -370,7 +370,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         for row, answer in enumerate(self._batch):
             if answer.is_open:
                 groups[answer.batch_key].append(row)
-        chosen = scores.clone()  # they may be the model's own
+        chosen = scores.clone()  # the scores may be the model's own
         for rows in groups.values():
             try:
                 chosen[rows] = self._scored(scores[rows], rows)

@@ -51,7 +51,7 @@ class SharedBatches(Engine):
         super().__init__(model, "hf-guided-dispatcher")
         self._guide = guide
         self._sampler = BatchSampler(guide.vocabulary.padded_size, self.stats)
-        self._answers: dict[str, SharedAnswer] = {}  # those in the manager, by request id
+        self._answers: dict[str, SharedAnswer] = {}  # answers in the manager, by request id
         self._lifecycle = threading.RLock()  # around a restart, and around a pause
         self._manager: BatchManager | None = BatchManager(model, self._sampler, self._deliver)
         self._cache_tokens = self._manager.cache_tokens
