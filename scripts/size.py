@@ -50,7 +50,9 @@ REASONS = {
     "serve": Reason(6000, "routes, three kinds of bodies, limits against attacks, two engines, what a limit did"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(700, "the loader, the location and the arguments of a checkpoint are files of their own"),
-    "generation": Reason(5700, "streams, values of unfinished text, scores, pipelines, threads beside the plain call"),
+    "generation": Reason(
+        6100, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
+    ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1450, "Guide with its examples, the tree of errors, warnings, limits and environment variables"),
     "hf": Reason(4600, "the fast loop and its block rule know many kinds of models, caches and drafts"),
