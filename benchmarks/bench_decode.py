@@ -2,6 +2,7 @@
 
     python -m benchmarks.bench_decode
     python -m benchmarks.bench_decode --overlap --batch 1 16 64            # what another thread for masks is worth
+    python -m benchmarks.bench_decode --sample --threads 2 --rounds 3      # what a step of hg.sample costs
 
 The demo model on a CPU; bench_device.py measures on a GPU. The same prompts and schemas for all sides, compact, greedy;
 everything is compiled beforehand. A round is one pass over the prompts; sides take turns round by round in changing
@@ -9,6 +10,10 @@ order, so that a busy machine disturbs all alike. Tokens are counted up to each 
 what it likes, up to as many tokens as the guided answers may have. With ``--overlap`` the sides are the processor and
 the fast loop with the thread for masks on, off, and as the library decides; with masks that earlier calls have made
 (warm), and with a guide that has only compiled (cold).
+
+With ``--sample``, a step of ``hg.sample`` and of masked sampling in transformers' loop with as many rows: a random
+model of the shape of Qwen2.5-0.5B with 131,072 tokens, where masks allow nearly all tokens (text) and few (digits). A
+step is the time from one forward pass to the next.
 """
 
 from __future__ import annotations
@@ -19,14 +24,15 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from functools import partial
+from itertools import pairwise, product
 from typing import Any
 
 import torch
 
 import hf_guided as hg
 from benchmarks.common import Row, finish, parser, percentiles, rounded, table_of, turns
-from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid
+from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
 
@@ -175,6 +181,73 @@ def per_step(stats: Sequence[SessionStats]) -> dict[str, str]:
     return dict(zip(names, [*shown, "" if passes is None else f"{passes:.3f}"], strict=True))
 
 
+TEXTS = {"text": hg.Regex(".{200,}"), "digits": hg.Regex("(0|1)( (2|3|4)){40,}")}
+STEPS = 24
+PARTICLES = 32
+
+
+class _Enough(Exception):
+    """A call has run as many steps as are measured."""
+
+
+def steps_of(model: Any, call: Callable[[], Any]) -> list[float]:
+    """Milliseconds from each forward pass with all rows to the next one; the call is ended after some passes."""
+    starts: list[float] = []
+
+    def note(_: Any, arguments: Any, named: dict[str, Any]) -> None:
+        if len(named["input_ids"]) == PARTICLES:
+            starts.append(time.perf_counter())
+        if len(starts) > STEPS:
+            raise _Enough
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        call()
+    except _Enough:
+        pass
+    finally:
+        handle.remove()
+    return [1e3 * (after - before) for before, after in pairwise(starts)][2:]  # the first ones warm up
+
+
+def sampling_calls(model: Any, guide: hg.Guide, constraint: hg.Regex) -> dict[str, Callable[[], Any]]:
+    """Calls with as many rows, by the name of the side."""
+    prompt = "Write this down: "
+    ids = torch.tensor([guide.tokenizer.encode(prompt)] * PARTICLES)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pad_token_id": guide.tokenizer.eos_token_id}
+    sampled = partial(hg.sample, model, guide.tokenizer, prompt, constraint, particles=PARTICLES, guide=guide)
+
+    def masked() -> None:
+        processor = guide.logits_processor(constraint)
+        model.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=2 * STEPS, logits_processor=[processor])
+
+    return {
+        "masked sampling": masked,
+        "hg.sample": sampled,
+        "hg.sample, importance": partial(sampled, method="importance"),
+    }
+
+
+def sample_rows(rounds: int, **common: Any) -> list[dict[str, Any]]:
+    """A row for each side and format."""
+    model, tokenizer = random_model("0.5b")
+    guide = hg.Guide(model, tokenizer)
+    rows = []
+    for name, constraint in TEXTS.items():
+        calls = sampling_calls(model, guide, constraint)
+        taken: dict[str, list[float]] = {side: [] for side in calls}
+        for number in range(rounds):
+            for side in turns(calls, number):
+                taken[side] += steps_of(model, calls[side])
+        plain = statistics.median(taken["masked sampling"])
+        for side, values in taken.items():
+            low, middle, high = percentiles(values, 20, 50, 80)
+            figures = {"p20_ms": f"{low:.1f}", "p50_ms": f"{middle:.1f}", "p80_ms": f"{high:.1f}"}
+            ratio = f"{middle / plain:.3f}"
+            rows.append({"model": "0.5b, random", "format": name, **common, "side": side, **figures, "ratio": ratio})
+    return rows
+
+
 def table(rows: Sequence[Row]) -> str:
     """Markdown: a line for each side."""
     return table_of(
@@ -204,7 +277,14 @@ def main() -> None:
     made.add_argument("--rounds", type=int, default=7)
     made.add_argument("--threads", type=int, default=1, help="torch threads")
     made.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
+    made.add_argument("--sample", action="store_true", help="compare hg.sample with masked sampling")
     arguments = made.parse_args()
+    if arguments.sample:
+        arguments.results = arguments.results.with_name("decode_sample.csv")
+        torch.set_num_threads(arguments.threads)
+        rows = sample_rows(arguments.rounds, rows=PARTICLES, threads=arguments.threads)
+        finish(arguments, rows, table_of(rows))
+        return
     if arguments.overlap:
         arguments.results = arguments.results.with_name("decode_overlap.csv")
     torch.set_num_threads(arguments.threads)

@@ -21,6 +21,13 @@ from tests.vocabularies import fast_tekken
 ROWS = 8  # prompts of a case
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "0.5b": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+    },
     "1b": {
         "hidden_size": 2048,
         "intermediate_size": 8192,

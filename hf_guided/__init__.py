@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from .generation.api import Model, agenerate, generate
     from .generation.partial import Partial
     from .generation.pipeline import register
+    from .generation.sample import sample
+    from .generation.samples import Samples
     from .generation.score import ChoiceScores, OptionScore, score
     from .guide import Guide
     from .session.logprobs import TokenLogprob, TopLogprobs
@@ -89,6 +91,7 @@ __all__ = [
     "PromptError",
     "Reasoning",
     "Regex",
+    "Samples",
     "SessionStats",
     "StopTokenError",
     "StructuralTag",
@@ -112,6 +115,7 @@ __all__ = [
     "describe",
     "generate",
     "register",
+    "sample",
     "score",
 ]
 
@@ -124,11 +128,13 @@ if not TYPE_CHECKING:  # a type checker that sees __getattr__ would accept every
         "OptionScore": "generation.score",
         "Partial": "generation.partial",
         "Reasoning": "session.reasoning",
+        "Samples": "generation.samples",
         "TokenLogprob": "session.logprobs",
         "TopLogprobs": "session.logprobs",
         "agenerate": "generation.api",
         "generate": "generation.api",
         "register": "generation.pipeline",
+        "sample": "generation.sample",
         "score": "generation.score",
     }
     _SUBMODULES = frozenset({"backends", "demo", "hf", "serve", "vocabulary"})

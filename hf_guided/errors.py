@@ -18,7 +18,7 @@ HFGuidedError
 │   ├── BatchSizeError (ValueError)     the number of constraints does not fit the rows
 │   ├── BitmaskShapeError (ValueError)  bitmask and logits do not fit together
 │   ├── UnsupportedModel (ValueError)   a model that the requested way of decoding cannot serve exactly
-│   ├── NoValue                         hg.Model: the answer did not finish, or could not be read
+│   ├── NoValue                         the answer did not finish, or could not be read
 │   ├── TokenRejected                   a row left the grammar from outside (on_violation="raise")
 │   └── EmptyIntersection               grammar and other processors together allow no token (on_violation="raise")
 ├── UnknownArgument (TypeError)         a keyword argument that nothing takes
@@ -248,7 +248,7 @@ class NoValue(GenerationError):
 
     Args:
         message: why there is none.
-        result: the ``GuidedResult`` of the answer.
+        result: the ``GuidedResult`` of the answer, or the ``Samples``.
     """
 
     def __init__(self, message: str, *, result: Any) -> None:

@@ -47,21 +47,23 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(2400, "the batch command: four formats, URLs, shards with locks, parts that continue"),
-    "serve": Reason(6050, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
+    "serve": Reason(6200, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
-    "checkpoints": Reason(700, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
-    "generation": Reason(5700, "streams, values of unfinished text, scores, pipelines, threads beside the plain call"),
+    "checkpoints": Reason(500, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
+    "generation": Reason(
+        6100, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
+    ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
-    "hf": Reason(4700, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
+    "hf": Reason(4800, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
     "session": Reason(4600, "contracts: of threads, streams, and who owns a row when; what a token limit took"),
     "trace": Reason(700, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4200, "adapters of five engines; schemas and tags become networks; lenient schemas"),
     "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1700, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
-    "constraints": Reason(7100, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),
+    "constraints": Reason(7200, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),
     "regex": Reason(2100, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
-    LOOSE: Reason(1450, "Guide with its examples, the tree of errors, warnings, limits and environment variables"),
+    LOOSE: Reason(1350, "the tree of errors, warnings, limits and environment variables"),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from ..errors import InvalidArgument, UnknownArgument
+from .argument_checks import WARPERS
 from .suggestions import closest
 
 P = ParamSpec("P")
@@ -40,6 +41,7 @@ _ANY = "a type, a schema, hg.Regex(...), hg.Choice(...) or hg.Grammar(...)"
 GENERATE = Call("hg.generate", "constraint", "constraint, the fourth argument", _ANY, "prompts")
 PIPELINE = Call("the pipeline", "response_format", "response_format", _ANY, "text_inputs")
 SCORE = Call("hg.score", "choices", "choices, the fourth argument", "hg.Choice(...)", "prompts")
+SAMPLE = Call("hg.sample", "constraint", "constraint, the fourth argument", _ANY, "prompts")
 DESCRIBE = Call("hg.describe", "constraint", "constraint, the first argument", _ANY, None)
 GUIDE = Call("hg.Guide", "", "an argument of hg.generate, guide.decoder and guide.logits_processor", _ANY, None)
 MODEL = Call("hg.Model(model, tokenizer)", "constraint", "constraint, the second argument", _ANY, "prompt")
@@ -162,6 +164,9 @@ RENAMED = {
 """The same argument under the name that another library gives it, or under a plural or singular of its name."""
 
 
+_OTHER_WARPERS = frozenset(("frequency_penalty", "presence_penalty", "logit_bias", "logits_processor"))
+
+
 def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
     """The advice on an argument that a call does not take; None if it is unknown.
 
@@ -170,6 +175,8 @@ def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
         call: which call.
         known: the arguments that the call takes.
     """
+    if call is SAMPLE and (name in WARPERS or name in _OTHER_WARPERS):
+        return Advice("it would change the distribution whose samples these are; leave it out, or use hg.generate")
     known = sorted(known)
     renamed = RENAMED.get(name)
     if renamed in known:

@@ -131,6 +131,26 @@ CALL: dict[str, Rule] = {
 }
 """The arguments of ``hg.generate`` that are no settings of transformers; None only where the signature has it."""
 
+SAMPLE: dict[str, Rule] = {
+    "particles": whole(1),
+    "temperature": _number(
+        "a number above 0", lambda value: value > 0, "hg.generate is greedy if do_sample is left out"
+    ),
+    "method": Rule('"expand" or "importance"', lambda value: value in ("expand", "importance")),
+    "describe": FLAG,
+}
+"""The arguments of ``hg.sample`` that are no arguments of ``hg.generate``, or have another rule there."""
+
+WARPERS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("top_p", "top_h", "typical_p", "repetition_penalty", "encoder_repetition_penalty"), (1,)),
+    **dict.fromkeys(("top_k", "min_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size"), (0,)),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size", "min_length", "min_new_tokens"), (0,)),
+    **dict.fromkeys(("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias"), ([], {})),
+    **dict.fromkeys(("exponential_decay_length_penalty", "watermarking_config", "forced_bos_token_id"), ()),
+    "guidance_scale": (1,),
+}
+"""Settings that change the distribution of a token, each with the values, beside None, that leave it as it is."""
+
 
 def _all(names: str, rule: Rule) -> dict[str, Rule]:
     return dict.fromkeys(names.split(), rule)

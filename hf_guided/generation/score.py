@@ -210,7 +210,7 @@ class OptionSearch:
 
 
 # Sampling of one row, without warpers, whatever the model's own generation config has.
-_SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
+UNWARPED = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_beams": 1, "num_return_sequences": 1}
 _SCALARS = (str, int, float, type(None), enum.Enum)  # a list of these is the options of all prompts
 _NAMED = 8  # options in a message
 
@@ -281,7 +281,7 @@ def score(
             documents=documents,
             describe=describe,
         )
-        planned = plan(model, tokenizer, prompts, _choices(choices), options, _SAMPLING)
+        planned = plan(model, tokenizer, prompts, _choices(choices), options, UNWARPED)
     return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from transformers.generation.configuration_utils import GenerationConfig, GenerationMode
 
 from ..backends.base import CompiledConstraint
-from ..constraints.argument_checks import Rule, check, check_settings, is_int
+from ..constraints.argument_checks import WARPERS, Rule, check, check_settings, is_int
 from ..constraints.values import Choice
 from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint, warn
 from .compat import token_id_tuple
@@ -90,6 +90,16 @@ class GenerationSettings:
             f"{given}: ignored, because this call does not sample; pass do_sample=True to sample, or leave out "
             f"{', '.join(ignored)}"
         )
+
+    def warn_of_warpers(self) -> None:
+        """Warn of settings of the model's generation config that a call without warpers does not apply."""
+        values = {name: getattr(self._defaults, name, None) for name in WARPERS}
+        given = [f"{name}={value}" for name, value in values.items() if value not in (None, *WARPERS[name])]
+        if given:
+            warn(
+                f"{', '.join(given)} of the model's generation config: not applied, because this call weights texts by "
+                "the model's own distribution; remove them there, or sample with hg.generate"
+            )
 
     def _ignored(self, name: str) -> Any:
         """The value of a setting that only sampling reads; None if the call leaves it out, or it changes nothing."""

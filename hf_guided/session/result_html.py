@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
@@ -69,6 +69,17 @@ def result_html(
         rows.append(("forward passes", f"{forwards:,} (of the whole batch)"))
     # Both names: notebooks have different versions of MathJax, which look for different ones.
     return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 60em">{_table(rows)}</div>'
+
+
+def shares_html(shares: Sequence[tuple[Any, float]], note: str) -> str:
+    """Values and their probabilities as a table with bars, as HTML without scripts and style sheets."""
+    cells, rows = _Cells(), []
+    for value, probability in shares[:_MOST_ROWS]:
+        bar = f'<div style="width: {12 * probability:.3f}em; height: 0.7em; background: #4a7ebb"></div>'
+        rows.append((f"{probability:.4f}", f"{bar}{cells.cell(value, 0)}"))
+    more = len(shares) - len(rows)
+    notes = html.escape(f"{f'{more:,} more values, ' if more else ''}{note}")
+    return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 60em">{_table(rows)}<i>{notes}</i></div>'
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

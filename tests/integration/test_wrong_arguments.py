@@ -174,6 +174,11 @@ CALLS: dict[str, tuple[Callable[[], Callable[..., Any]], dict[str, Callable[[], 
         {"model": model, "tokenizer": vocabularies.demo, "prompts": lambda: "x", "choices": lambda: ["a", "b"]},
         (),
     ),
+    "sample": (
+        lambda: hg.sample,
+        {"model": model, "tokenizer": vocabularies.demo, "prompts": lambda: "x", "constraint": lambda: ["a", "b"]},
+        (),
+    ),
     "Model": (lambda: answered, {"prompt": lambda: "x", "T": lambda: bool}, ()),
 }
 
@@ -245,7 +250,7 @@ def test_no_foreign_exception_leaves_a_public_call(name: str) -> None:
     rng = random.Random(name)
     found: list[str] = []
     arguments = arguments_of(name)
-    few = name.startswith(("generate", "agenerate", "score", "Guide.decoder", "Model"))  # each call runs a model
+    few = name.startswith(("generate", "agenerate", "score", "sample", "Guide.decoder", "Model"))  # calls run a model
     for argument in arguments:
         wrongs = wrong_for(argument, few)
         if few and len(arguments) > 8:

@@ -15,7 +15,16 @@ from transformers import GenerationConfig, GenerationMixin
 
 import hf_guided as hg
 from hf_guided import demo
-from hf_guided.constraints.argument_advice import DECODER, GENERATE, PROCESSOR, RENAMED, RULES, SCORE, advice
+from hf_guided.constraints.argument_advice import (
+    DECODER,
+    GENERATE,
+    PROCESSOR,
+    RENAMED,
+    RULES,
+    SAMPLE,
+    SCORE,
+    advice,
+)
 from hf_guided.generation.arguments import GenerateArguments, GenerationConfigArguments, ModelArguments, check_arguments
 from hf_guided.hf.calls import Calls
 from hf_guided.session.options import SessionArguments, SessionOptions
@@ -300,6 +309,7 @@ def test_every_suggestion_is_an_argument_of_the_call() -> None:
     parameters = {
         GENERATE: {*GenerateArguments.__annotations__, *inspect.signature(hg.generate).parameters},
         SCORE: set(inspect.signature(hg.score).parameters),
+        SAMPLE: set(inspect.signature(hg.sample).parameters),
         DECODER: set(inspect.signature(hg.Guide.decoder).parameters),
         PROCESSOR: set(inspect.signature(hg.Guide.logits_processor).parameters),
     }
@@ -317,6 +327,7 @@ def call_of(name: str, model_and_tokenizer: tuple[Any, Any]) -> Any:
         "generate": lambda *given, **wrong: hg.generate(*model_and_tokenizer, *given, **wrong),
         "agenerate": lambda *given, **wrong: hg.agenerate(*model_and_tokenizer, *given, **wrong),
         "score": lambda *given, **wrong: hg.score(*model_and_tokenizer, *given, **wrong),
+        "sample": lambda *given, **wrong: hg.sample(*model_and_tokenizer, *given, **wrong),
         "Model": model,
         "Model.batch": model.batch,
         "Model.acall": lambda *args, **kwargs: asyncio.run(model.acall(*args, **kwargs)),
@@ -335,6 +346,8 @@ def call_of(name: str, model_and_tokenizer: tuple[Any, Any]) -> Any:
         ("agenerate", ("x",), {"response_format": {}}, "constraint"),
         ("score", ("x",), {"schema": {}}, "choices"),
         ("score", (), {"text": "x", "choices": ["a", "b"]}, "prompts"),
+        ("sample", ("x",), {"schema": {}}, "constraint"),
+        ("sample", (), {"text": "x", "constraint": ["a", "b"]}, "prompts"),
         ("Model", (), {"prompts": "x"}, "prompt"),
         ("Model.acall", (), {"text": "x"}, "prompt"),
         ("Model.batch", (), {"prompt": ["x"]}, "prompts"),

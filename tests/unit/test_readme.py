@@ -205,6 +205,16 @@ def test_guide_on_scoring_has_every_argument():
     assert "max_prefixes" in names and not [name for name in names if f"`{name}`" not in text.partition("## What")[0]]
 
 
+def test_guide_on_conditional_sampling_has_every_argument_and_result():
+    text = (ROOT / "docs" / "guides" / "conditional_sampling.md").read_text(encoding="utf-8")
+    parameters = inspect.signature(hg.sample).parameters
+    names = [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    arguments = text.partition("## Arguments")[2].partition("## What")[0]
+    assert "particles" in names and not [name for name in names if f"`{name}`" not in arguments]
+    results = [*hg.Samples.__dataclass_fields__, "answers", "best()", "draw(k, seed)"]
+    assert not [name for name in results if f"`{name}`" not in text.partition("## What you get")[2]]
+
+
 def test_make_targets_in_the_readme_exist():
     text, makefile = README.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^make (\w+)", text, re.MULTILINE)

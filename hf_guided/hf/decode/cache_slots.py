@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers.cache_utils import (
+    BaseQuantizedLayer,
     Cache,
     DynamicCache,
     DynamicLayer,
@@ -32,7 +33,9 @@ from transformers.cache_utils import (
 )
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils import ModelOutput
 
+from ...errors import UnsupportedModel
 from ...session.transfers import to_device
 from ..compat import CACHE_NAME, cache_in, layers_without_full_attention
 from .call import GenerateCall
@@ -233,6 +236,16 @@ class CacheSlots:
         }
         return twin
 
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Replace the rows by copies of these rows, any number of them, as beam search does; not with ``holes``."""
+        before = len(self._ids)
+        if list(rows) == list(range(before)):
+            return
+        index = to_device(rows, self.device)
+        self.cache.reorder_cache(index)
+        self._ids = self._ids[index]
+        self._kwargs = {name: _reordered(name, value, index, before) for name, value in self._kwargs.items()}
+
     def single_steps(self) -> CacheSlots:
         """A copy that runs one token of every row in a pass, to compare with; only with ``holes`` or ``wide``."""
         twin = self.select(range(len(self._ids)))
@@ -244,9 +257,9 @@ class CacheSlots:
             return self._mask
         return torch.ones(len(self._next), self._num_slots, dtype=torch.int64, device=self.device)
 
-    def last(self, keep: int) -> Tensor:
-        """(rows, keep, vocab) float32: the logits of the last columns of the last pass, which has kept them."""
-        return self._outputs.logits[:, -keep:].to(dtype=torch.float32, device=self.device)  # type: ignore[no-any-return]
+    def last(self, keep: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(rows, keep, vocab) of this dtype: the logits of the last columns of the last pass, which has kept them."""
+        return self._outputs.logits[:, -keep:].to(dtype=dtype, device=self.device)  # type: ignore[no-any-return]
 
 
 # transformers extends these for any number of new tokens; other tensors as if one token were new.
@@ -263,6 +276,36 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
         for name, value in kwargs.items()
         if name not in _CONTINUED and not name.endswith("position_ids")
     )
+
+
+def _reordered(name: str, value: Any, index: Tensor, rows: int) -> Any:
+    """An argument of a pass, of which rows are copied if it has ``rows`` of them; caches reorder themselves."""
+    if isinstance(value, ModelOutput):  # of an encoder
+        return type(value)(**{key: _reordered(key, part, index, rows) for key, part in value.items()})
+    if not isinstance(value, Tensor) or value.ndim < 2:
+        return value
+    dim = 1 if name == "position_ids" and value.ndim == 3 else 0  # positions of images have a column for each axis
+    return value.index_select(dim, index.to(value.device)) if value.shape[dim] == rows else value
+
+
+def check_reorders(call: GenerateCall) -> None:
+    """Refuse a call, before its first pass, whose cache has no method that copies rows to other places.
+
+    Raises:
+        UnsupportedModel: the cache is static, quantized, offloaded or of the model's own kind.
+    """
+    cache = cache_in(call.model_kwargs)
+    parts = [cache.self_attention_cache, cache.cross_attention_cache] if type(cache) is EncoderDecoderCache else [cache]
+    for part in parts:
+        kinds = {type(layer) for layer in part.layers} if isinstance(part, DynamicCache) else set()
+        quantized = any(issubclass(kind, BaseQuantizedLayer) for kind in kinds)
+        if not isinstance(part, DynamicCache) or part.offloading or quantized:
+            kept = "keeps a state of its own" if part is None else f"has a {type(part).__name__}"
+            kept += " that is offloaded" if getattr(part, "offloading", False) else ""
+            raise UnsupportedModel(
+                f"{type(call.model).__name__} {kept}: expected a cache whose rows can be reordered as for beams, a "
+                "DynamicCache; leave cache_implementation out of the generation config, or sample with hg.generate"
+            )
 
 
 def takes_holes(model: Any, cache: Any, position_ids: Tensor | None) -> bool:
