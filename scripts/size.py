@@ -63,7 +63,7 @@ REASONS = {
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(7200, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),
     "regex": Reason(2100, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
-    LOOSE: Reason(1350, "the tree of errors, warnings, limits and environment variables"),
+    LOOSE: Reason(1350, "Guide, the tree of errors, warnings, limits and environment variables"),
 }
 
 
