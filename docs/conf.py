@@ -111,9 +111,9 @@ def named_choices() -> dict[str, str]:
 
 def _show_choices(app: Any, *_: Any) -> None:
     """Write the texts in place of their names into the types that autodoc is about to show."""
-    for annotations in app.env.current_document.autodoc_annotations.values():
-        for parameter, text in annotations.items():
-            annotations[parameter] = re.sub(r"\w+", lambda match: CHOICES.get(match[0], match[0]), text)
+    for types in app.env.current_document.autodoc_annotations.values():
+        for parameter, text in types.items():
+            types[parameter] = re.sub(r"\w+", lambda match: CHOICES.get(match[0], match[0]), text)
 
 
 def setup(app: Any) -> None:
