@@ -72,7 +72,7 @@ class ElementPositions:
     def _automaton(self, automaton: ContentAutomaton, start: int, end: int, builder: ComponentBuilder) -> None:
         if automaton.register is not None:
             reason = "is not kept where items or members are elements"
-            raise UnsupportedConstraint("elements have no registers", [Loss(*automaton.register.origin, reason)])
+            raise UnsupportedConstraint("elements have no registers", [Loss.within(*automaton.register.origin, reason)])
         states = [builder.state() for _ in automaton.edges]
         builder.epsilon(start, states[0])
         for state in automaton.accepting:
