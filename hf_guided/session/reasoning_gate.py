@@ -322,6 +322,14 @@ class ReasoningEngine(MaskedEngine):
             return False
         return cast(BudgetedEngine, self._engine).is_near_limit(tokens_left)
 
+    def unlimited_thinking(self, tokens_left: int | None) -> NDArray[np.int32] | None:
+        """See ``Engine.unlimited_thinking``."""
+        state = self._states[-1]
+        if state.unwritten or not self.is_thinking:
+            return None
+        words = self._beginnings.words(state.matched)
+        return None if self._thinking_mask(tokens_left) is words else words
+
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``; never while thinking."""
         return not self.is_thinking and self._engine.is_completed()
