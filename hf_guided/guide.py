@@ -447,10 +447,7 @@ class Guide:
                 f"{tuple(sequences.shape)} and row {row}"
             )
         named = None if constraint is None else self._required(constraint)
-        if length is None:
-            output: list[int] = sequences[row, seam.prompt_length :].tolist()
-            length = next((n for n, token_id in enumerate(output, 1) if token_id in seam.stop_token_ids), len(output))
-        masses = seam.log_masses(row, length)
+        masses = partial(seam.log_masses, row)
         return seam.recorder.trace(sequences, row, seam.stop_token_ids, length, self.vocabulary, named, masses)
 
     @reading("Guide.attach")

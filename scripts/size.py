@@ -47,14 +47,14 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(2300, "the batch command: four formats, URLs, shards with locks, parts that continue"),
-    "serve": Reason(6000, "routes, three kinds of bodies, limits against attacks, two engines, what a limit did"),
+    "serve": Reason(6050, "routes, three kinds of bodies, limits against attacks, two engines, what a limit did"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(700, "the loader, the location and the arguments of a checkpoint are files of their own"),
     "generation": Reason(5700, "streams, values of unfinished text, scores, pipelines, threads beside the plain call"),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     LOOSE: Reason(1450, "Guide with its examples, the tree of errors, warnings, limits and environment variables"),
     "hf": Reason(4600, "the fast loop and its block rule know many kinds of models, caches and drafts"),
-    "session": Reason(4600, "contracts: of threads, streams, and who owns a row when; what a token limit took"),
+    "session": Reason(4750, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
     "trace": Reason(700, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4200, "adapters of five engines; schemas and tags become networks; lenient schemas"),
     "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),

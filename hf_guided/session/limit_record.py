@@ -112,7 +112,7 @@ class LimitRecord:
             scores: (positions, vocab) before the masks; read only.
             narrowed: the masks of the positions that a limit has narrowed, and maybe of others.
             log_sums: (positions, 2) log-sum-exp of the scores before and after the masks, on their device; needed if
-                all steps are weighed and ``narrowed`` does not have every position, in order.
+                all steps are weighed, for positions that ``narrowed`` does not have.
         """
         self._step = {}
         self._masses = None if log_sums is None else _logarithms(log_sums.T)[0]
@@ -124,10 +124,10 @@ class LimitRecord:
                 for line, (position, both) in enumerate(narrowed.items())
                 if both.narrows
             }
+            if self.of_format and self._masses is None:
+                self._masses = values.new_full((len(scores),), torch.nan)  # positions without masses are not noted
             if self._masses is not None:
                 self._masses[positions] = values[:, 3].to(self._masses.dtype)
-            elif self.of_format:
-                self._masses = values[:, 3]
 
     @property
     def step(self) -> dict[int, LimitStep]:

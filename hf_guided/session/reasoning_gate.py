@@ -314,10 +314,7 @@ class ReasoningEngine(MaskedEngine):
         return (self._beginnings.mark, matched) if is_kept else None
 
     def is_near_limit(self, tokens_left: int) -> bool:
-        """See ``BudgetedEngine.is_near_limit``; never while thinking: the end of the thinking takes nothing away.
-
-        Only of an answer is it recorded what the limit did to it.
-        """
+        """See ``BudgetedEngine.is_near_limit``; False while thinking, see ``unlimited_thinking``."""
         if self.is_thinking or not self._is_budgeted:
             return False
         return cast(BudgetedEngine, self._engine).is_near_limit(tokens_left)
