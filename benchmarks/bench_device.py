@@ -196,7 +196,7 @@ class Model:
 
     def sent_bytes(self, guide: hg.Guide) -> int:
         """Bytes of masks that the guide's table has sent to the device."""
-        table = guide._tables.of(self.model.device)
+        table = guide.calls.tables.of(self.model.device)
         return 0 if table is None else table.sent_bytes
 
     def check(self, name: str, side: str, found: Sequence[Sequence[int]], tokens: int) -> None:

@@ -104,7 +104,7 @@ def tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterat
 
     def loop(count: int) -> None:
         session = guide.session(constraint, overlap=False)  # the text need not close within so few tokens
-        generate(count, custom_generate=guide._decoder_of(session, DecodeOptions(closes=False)))
+        generate(count, custom_generate=guide.calls.decoder_of(session, DecodeOptions(closes=False)))
 
     for name, run in {"processor": processor, "with the companion": companion, "fast loop": loop}.items():
         yield f"a token: {name}", of_a_token(run)

@@ -48,7 +48,7 @@ def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         for trace in least:
             session = guide.session(LANGUAGE, trace=trace, overlap=False)
-            decoder = guide._decoder_of(
+            decoder = guide.calls.decoder_of(
                 session, DecodeOptions(closes=False)
             )  # the text is cut, at any number of tokens
             began = time.process_time()

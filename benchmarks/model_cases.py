@@ -158,7 +158,7 @@ class Case:
     ) -> Run:
         # Outputs are cut long before their text could close, so that few steps show the whole of a text's beginning.
         loop = DecodeOptions(**options, closes=False)
-        decoder = self.guide._decoder_of(self.guide.session(list(constraints)), loop)
+        decoder = self.guide.calls.decoder_of(self.guide.session(list(constraints)), loop)
         rows_ = self.generate(rows, custom_generate=decoder, **arguments)
         return Run(rows_, decoder.plain_reason)
 

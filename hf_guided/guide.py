@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -16,9 +15,7 @@ from .backends.compile import Compiler, CompilerStats
 from .backends.refusals import grammar_text, not_shared
 from .constraints.argument_advice import DECODER, GUIDE, PROCESSOR, explains_its_arguments, of_guide, with_fields
 from .constraints.argument_checks import SHARED_BACKEND, TOKEN_IDS, check
-from .constraints.chat_families import answer_header, family_of, space_after_thinking, thinking_markers
 from .constraints.coerce import coerce, coerce_batch
-from .constraints.tool_calls import ToolCalls
 from .constraints.values import Constraint
 from .errors import (
     BatchSizeError,
@@ -31,30 +28,25 @@ from .errors import (
     shown,
     warn,
 )
+from .hf.calls import Calls
 from .hf.compat import check_pair, continuous_batching_reason, generation_eos_token_ids, logits_width
 from .hf.decode.call import DecodeOptions
 from .hf.decoder import GuidedDecoder
-from .hf.drafts.sources import draft_source
 from .hf.logits_processor import GuidedLogitsProcessor
 from .options import CompilerOptions
 from .schema.audit import Audit
 from .session.logprobs import num_top
-from .session.mask_table import MaskTables
 from .session.options import SessionArguments, SessionOptions
-from .session.reasoning import Opening, Reasoning, ReasoningGate, Space, with_own_markers
-from .session.requests import Request, prefix_bytes
 from .session.result import GuidedResult, RowReader
 from .session.session import Session
 from .session.stats import SessionStats
 from .session.tensor_parallel import Ranks
 from .trace.trace import Trace
 from .vocabulary.processors import tokenizer_of
-from .vocabulary.retokenize import Continuation
 from .vocabulary.tokens import Vocabulary
 
 _LONGEST_PROMPT = 4096  # tokens that are looked through for the beginning of an answer
 _MOST_READ = 20_000  # tokens that are read for this: a fraction of a second
-Futures = dict[str, Future[CompiledConstraint]]  # the constraints that one call compiles, by ``Constraint.key``
 
 
 class Guide:
@@ -97,18 +89,12 @@ class Guide:
                 "generate() would not end a row there; set model.generation_config.eos_token_id = "
                 f"{sorted({*known, *unknown})}"
             )
-        self._templates = tokenizer
         self.vocabulary = Vocabulary.from_tokenizer(
             tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
-        # The processes that hold the model; None if there is only one, or if only the width is known.
-        self._ranks = Ranks.of(model)
         self._not_continuous = continuous_batching_reason(model)
-        self._compiler = Compiler(self.vocabulary, options)
-        # How the tokenizer continues other tokens; shared by all code that appends forced text, because it caches.
-        self._continuation = Continuation(self.vocabulary)
-        self._tables = MaskTables(self.vocabulary.padded_size)
-        self._gate_for = lru_cache(16)(partial(ReasoningGate, self.vocabulary))  # a gate may hold a vocabulary
+        # For the other rooms of this package, which make calls of their own.
+        self.calls = Calls(self.vocabulary, tokenizer, Compiler(self.vocabulary, options), Ranks.of(model))
 
     @property
     def tokenizer(self) -> Any:
@@ -127,17 +113,13 @@ class Guide:
         Raises:
             InvalidConstraint: the constraint is malformed. Parts that cannot be enforced are reported, not raised.
         """
-        return self._compiler.audit(self._required(constraint), backend)
+        return self.calls.compiler.audit(self.calls.required(constraint), backend)
 
     @explains_its_arguments(of_guide("submit"))
     @reading("Guide.submit")
     def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
-        return self._compiler.submit(self._required(constraint), backend)
-
-    def _knows(self, constraint: Any, backend: str = "auto") -> bool:
-        """Whether ``submit`` would begin no compile: it is done, it has failed, or it is under way."""
-        return self._compiler.knows(self._required(constraint), backend)
+        return self.calls.compiler.submit(self.calls.required(constraint), backend)
 
     @explains_its_arguments(of_guide("compile"))
     @reading("Guide.compile")
@@ -154,7 +136,7 @@ class Guide:
             UnwritableConstraint: it needs bytes that this vocabulary cannot write.
             CompileLimitExceeded: a backend gave up.
         """
-        return self._compiler.compile(self._required(constraint), backend)
+        return self.calls.compiler.compile(self.calls.required(constraint), backend)
 
     @explains_its_arguments(of_guide("warm_up"))
     @reading("Guide.warm_up")
@@ -208,9 +190,9 @@ class Guide:
 
     def _grammar_text(self, constraint: Any, backend: str) -> str:
         check("backend", backend, SHARED_BACKEND)
-        required = self._required(constraint)
+        required = self.calls.required(constraint)
         try:
-            return grammar_text(self._compiler.compile(required, backend), self.vocabulary)
+            return grammar_text(self.calls.compiler.compile(required, backend), self.vocabulary)
         except UnsupportedConstraint as error:
             raise not_shared(required, backend, error) from None
 
@@ -324,19 +306,7 @@ class Guide:
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
         session = self.session(constraint, prefix=prefix, **options)
-        return self._decoder_of(session, loop, options.get("backend", "auto"))
-
-    def _decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
-        """The fast loop over a session of this guide; ``backend`` compiles for sources of drafts. See ``decoder``."""
-        if options.top_logprobs is not None and self._ranks is not None:
-            raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
-        drafts = draft_source(
-            options.draft,
-            self._continuation,
-            vocab_size=self.vocabulary.padded_size,
-            compile=lambda constraint: self.compile(constraint, backend),
-        )
-        return GuidedDecoder(session, self._continuation, options, drafts=drafts)
+        return self.calls.decoder_of(session, loop, options.get("backend", "auto"))
 
     @explains_its_arguments(of_guide("session"))
     @with_fields(SessionOptions)
@@ -362,58 +332,13 @@ class Guide:
             raise BatchSizeError(
                 f"expected one prefix for all rows or {len(constraints)} (one per constraint), got {len(prefixes)}"
             )
-        gate = self._gate(options.reasoning)
-        if gate is not None and any(prefixes):
+        if options.reasoning is not None and any(prefixes):
             raise InvalidConstraint(
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        requests = self._requests(constraints, prefixes, options.backend, gate)
-        return self._session_of(requests, options, per_prompt=per_prompt)
-
-    def _requests(
-        self,
-        constraints: Sequence[Any],
-        prefixes: Sequence[str | None],
-        backend: str = "auto",
-        gate: ReasoningGate | None = None,
-        *,
-        futures: Futures | None = None,
-    ) -> list[Request]:
-        """The request of each prompt; constraints compile in the background, equal ones once.
-
-        Constraints come in any form; None is free. ``futures`` has constraints that are already compiled for this call,
-        with the same ``backend``; the others are added to it.
-
-        Raises:
-            InvalidConstraint: a constraint is malformed, or a prefix is not a text.
-        """
-        futures = {} if futures is None else futures
-        bound: dict[int, Constraint | None] = {id(None): None}
-        requests = []
-        for given, prefix in zip(constraints, prefixes, strict=True):
-            if id(given) not in bound:
-                bound[id(given)] = self._required(given)
-            constraint = bound[id(given)]
-            if constraint is not None and constraint.key not in futures:
-                futures[constraint.key] = self._compiler.submit(constraint, backend)
-            compiled = None if constraint is None else futures[constraint.key]
-            answer_gate = self._answer_gate(gate, constraint)
-            requests.append(Request(compiled, prefix_bytes(prefix), answer_gate, constraint))
-        return requests
-
-    def _session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
-        """A session for constraints that this guide has compiled, or is compiling: one per prompt, or for all rows.
-
-        Raises:
-            StopTokenError: the model can write none of the stop tokens, or one is unknown to tokenizer and model.
-            UnsupportedModel: ``trace`` of a model in several processes.
-        """
-        if options.trace and self._ranks is not None:
-            raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        return Session(
-            self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self._ranks, tables=self._tables
-        )
+        requests = self.calls.requests(constraints, prefixes, options.backend, options.reasoning)
+        return self.calls.session_of(requests, options, per_prompt=per_prompt)
 
     @reading("Guide.trace")
     def trace(
@@ -446,7 +371,7 @@ class Guide:
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
-        named = None if constraint is None else self._required(constraint)
+        named = None if constraint is None else self.calls.required(constraint)
         masses = partial(seam.log_masses, row)
         return seam.recorder.trace(sequences, row, seam.stop_token_ids, length, self.vocabulary, named, masses)
 
@@ -483,40 +408,8 @@ class Guide:
             raise UnsupportedModel(self._not_continuous)
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self._tables, self.session)
+        attach(manager, self.vocabulary, self.calls.tables, self.session)
         return manager
-
-    def _gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
-        """Thinking before an answer, for this vocabulary; None for None.
-
-        Raises:
-            InvalidConstraint, UnwritableConstraint: see ``ReasoningGate``.
-        """
-        if reasoning is None:
-            return None
-        if not isinstance(reasoning, Reasoning):
-            raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {shown(reasoning)}")
-        own = with_own_markers(reasoning, self._templates)
-        family = family_of(self._templates)
-        ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
-        _, end = thinking_markers(self._templates) or ("", "")
-        space = space_after_thinking(self._templates) if own.end == end else ""
-        return self._gate_for(own, ends_prompts, Space(extra=len(space)))
-
-    def _answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
-        """The gate before one answer: its end marker includes the header of an answer that is no tool call."""
-        if gate is None or isinstance(constraint, ToolCalls) or not self._answer_header:
-            return gate
-        _, end = thinking_markers(self._templates) or ("", "")
-        # After free thinking there may be a call; where a message begins, only the header tells which.
-        if gate.reasoning.end != end or (constraint is None and not gate.ends_prompts):
-            return gate
-        return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self._answer_header))
-
-    @cached_property
-    def _answer_header(self) -> str:
-        """What the model writes before an answer's text, other than thinking; often empty."""
-        return answer_header(self._templates, {})
 
     @explains_its_arguments(of_guide("read"))
     @with_fields(SessionOptions)
@@ -562,15 +455,9 @@ class Guide:
         check("token_ids", token_ids, TOKEN_IDS)
         ids: list[int] = token_ids.tolist() if hasattr(token_ids, "tolist") else [*token_ids]
         given = SessionOptions(**options)
-        [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
+        [request] = self.calls.requests([coerce(constraint)], [prefix], given.backend, given.reasoning)
         new_reader = partial(
-            self._reader_of,
-            request,
-            given.stop_token_ids,
-            pad_token_id=pad_token_id,
-            stats=stats,
-            prompt=prompt,
-            max_new_tokens=given.max_new_tokens,
+            self.calls.reader_of, request, given, pad_token_id=pad_token_id, stats=stats, prompt=prompt
         )
         result = new_reader().read(ids)
         if result.finish_reason == "dead_end" and not result.token_ids:
@@ -604,52 +491,14 @@ class Guide:
     ) -> RowReader:
         """A reader of one output row, for use while it is being generated; arguments as for ``read``."""
         given = SessionOptions(**options)
-        [request] = self._requests([coerce(constraint)], [prefix], given.backend, self._gate(given.reasoning))
-        return self._reader_of(
-            request,
-            given.stop_token_ids,
-            pad_token_id=pad_token_id,
-            stats=stats,
-            prompt=prompt,
-            max_new_tokens=given.max_new_tokens,
-        )
-
-    def _reader_of(
-        self,
-        request: Request,
-        stop_token_ids: Sequence[int] | None,
-        *,
-        pad_token_id: int | None = None,
-        stats: SessionStats | None = None,
-        prompt: Sequence[int] = (),
-        max_new_tokens: int | None = None,
-    ) -> RowReader:
-        """As ``reader``, for a constraint that this guide has compiled; arguments as for ``read``."""
-        gate = None if request.compiled is None else request.gate
-        return RowReader(
-            self.vocabulary,
-            constraint=request.constraint,
-            compiled=None if request.compiled is None else request.compiled.result(),
-            prefix=request.prefix,
-            stop_token_ids=stop_token_ids,
-            pad_token_id=self.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
-            stats=stats,
-            gate=gate,
-            opening=Opening.ALL if gate is None else gate.opening(prompt),
-            max_new_tokens=max_new_tokens,
-        )
-
-    def _required(self, constraint: Any) -> Constraint:
-        required = coerce(constraint)
-        if required is None:
-            raise InvalidConstraint("expected a constraint, got None: a free row has nothing to compile")
-        return required.for_tokenizer(self._templates)
+        [request] = self.calls.requests([coerce(constraint)], [prefix], given.backend, given.reasoning)
+        return self.calls.reader_of(request, given, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
 
     @reading("Guide.close")
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""
-        return self._compiler.close(timeout_s)
+        return self.calls.compiler.close(timeout_s)
 
     def stats(self) -> CompilerStats:
         """The cost of compiling so far: cache hits, misses, failures, milliseconds."""
-        return self._compiler.stats()
+        return self.calls.compiler.stats()

@@ -27,7 +27,7 @@ def job(
     **settings: Any,
 ) -> Job:
     """A job whose settings are those of ``Sampling`` and of ``Job``."""
-    [request] = guide._requests([constraint], [None], "native", guide._gate(reasoning))
+    [request] = guide.calls.requests([constraint], [None], "native", reasoning)
     if request.compiled is not None:
         request.compiled.result()
     sampling = Sampling(**{key: settings.pop(key) for key in _SAMPLING & settings.keys()})

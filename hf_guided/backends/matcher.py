@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BitmaskShapeError, InvalidArgument, reading, shown
+from ..errors import BitmaskShapeError, CompileLimitExceeded, InvalidArgument, reading, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -221,13 +221,19 @@ class Matcher:
         return self._fill(bitmask, row, tokens_left)
 
     def narrowed(
-        self, tokens_left: int | None, words: NDArray[np.int32] | None = None, *, always: bool = False
+        self,
+        tokens_left: int | None,
+        words: NDArray[np.int32] | None = None,
+        *,
+        is_ended: bool = False,
+        always: bool = False,
     ) -> Narrowed | None:
         """How the limits narrow the mask here; None if they forbid no token, or the engine cannot tell.
 
         Args:
             tokens_left: the token limit, see ``fill_next_token_bitmask``; None without one.
             words: the mask within the limits, (words,) int32, if it has been filled; copied.
+            is_ended: whether that mask could not be filled, or allowed no token.
             always: return the masks also where the limits forbid no token.
         """
         if self._stops:
@@ -235,15 +241,23 @@ class Matcher:
         from ..vocabulary.bitmask import allocate_bitmask
 
         try:
-            thinking = self._engine.unlimited_thinking(tokens_left)
-            near = thinking is not None or self._is_near_limit(tokens_left)
-            if not (near or always):
+            thinking = None if is_ended else self._engine.unlimited_thinking(tokens_left)
+            near = thinking is not None or self._is_near_limit(tokens_left, is_ended)
+            if not near and (is_ended or not always):
                 return None
             if not near and words is not None:
                 return Narrowed(same := words.copy(), same)
             twin = self.fork()  # an engine that has reached its limit of work cannot be used further
             bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
-            by_both = by_format = twin.fill_row(bitmask, 0, tokens_left) if words is None else words.copy()
+            by_both = bitmask[0].numpy()  # of no token
+            try:
+                by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None or is_ended else words.copy()
+            except CompileLimitExceeded:  # the work of counting the tokens to the end is limited, too
+                if not is_ended:
+                    raise
+                twin = self.fork()
+                by_both[:] = 0
+            by_format = by_both
             if thinking is not None:
                 by_format = bitmask.numpy()[1]
                 by_format[:] = 0
@@ -256,8 +270,10 @@ class Matcher:
             return Narrowed(by_format, by_both, thinking is not None)
         return Narrowed(by_both, by_both) if always else None
 
-    def _is_near_limit(self, tokens_left: int | None) -> bool:
-        return tokens_left is not None and self.compiled.keeps_budget and self._engine.is_near_limit(tokens_left)
+    def _is_near_limit(self, tokens_left: int | None, is_ended: bool = False) -> bool:
+        if tokens_left is None or not self.compiled.keeps_budget:
+            return False
+        return is_ended or bool(self._engine.is_near_limit(tokens_left))
 
     def thinking_is_limited(self, tokens_left: int | None) -> bool:
         """Whether the row thinks, and a limit forbids tokens that would continue the thinking."""

@@ -319,8 +319,8 @@ class Model:
             **arguments: the other arguments of ``hg.generate``, without ``stream``.
 
         Returns:
-            The value, which is an instance of the type, a dict for a schema, a match for a regex, text for a choice.
-            Free text may be cut by ``max_new_tokens``.
+            The value, which is an instance of the type, a dict for a schema, a match for a regex, the option of a
+            choice. Free text may be cut by ``max_new_tokens``.
 
         Raises:
             NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.

@@ -112,9 +112,8 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
         answers = [outputs[answer_id] for answer_id in own]
         read = []
         for answer in answers:
-            reader = plan.guide._reader_of(
-                plan.requests[i], plan.stop_token_ids, pad_token_id=plan.pad_token_id, stats=stats, prompt=prompt
-            )
+            options = plan.options.session(plan.stop_token_ids, budget)
+            reader = plan.guide.calls.reader_of(plan.requests[i], options, pad_token_id=plan.pad_token_id, stats=stats)
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
         read = _with_limit(plan, i, prompt, budget, read)
         if plan.options.top_logprobs is not None:
@@ -139,12 +138,17 @@ def _with_limit(
     compiled = None if request.compiled is None else request.compiled.result()
     first_row = row_after_prefix(compiled, request.prefix, plan.stop_token_ids)
     for number, result in enumerate(results):
-        narrowed = narrowed_along(first_row.fork(), result.token_ids, budget, always=record.of_format)
+        tokens = list(result.token_ids)
+        if result.finish_reason == "dead_end":  # the limit may have left no token there
+            tokens += plan.stop_token_ids[:1]
+        narrowed = narrowed_along(first_row.fork(), tokens, budget, always=record.of_format)
         if not narrowed:
             continue
         logits = _prefix_logits(plan, prompt) if logits is None else logits
         end = 0
-        for scores in logits.chunks(result.token_ids, _CHUNK):  # (up to _CHUNK, vocab)
+        for raw in logits.chunks(tokens, _CHUNK):  # (up to _CHUNK, vocab)
+            before = [[*prompt, *tokens[: end + i]] for i in range(len(raw))]
+            scores = Scoring(logits.processors).unmasked(before, raw)
             here = {i - end: both for i, both in narrowed.items() if end <= i < end + len(scores)}
             record.see(scores, here)
             for position in here:
@@ -215,7 +219,7 @@ def _logprobs(
     options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
     return logprobs_of(
         plan.model,
-        plan.guide._session_of([plan.requests[index]], options, per_prompt=False),
+        plan.guide.calls.session_of([plan.requests[index]], options, per_prompt=False),
         prompt,
         [output.generated_tokens for output in outputs],
         [output.logprobs for output in outputs],

@@ -121,16 +121,16 @@ class GuidedCall:
         copies: int = 1,
         sampled: bool | None,
     ):
-        self._guide, self._requests, self._options = guide, requests, options
-        decides = guide._ranks is None or guide._ranks.first  # only there the masks are known
+        self._calls, self._requests, self._options = guide.calls, requests, options
+        decides = guide.calls.ranks is None or guide.calls.ranks.first  # only there the masks are known
         self._beams, self._copies, self._sampled = beams, copies, sampled if decides else None
-        self.new_session: Callable[[], Session] = partial(guide._session_of, requests, options)
+        self.new_session: Callable[[], Session] = partial(guide.calls.session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
         if loop is None:
             self.seam = GuidedLogitsProcessor(self.new_session())
         else:
-            self.seam = guide._decoder_of(self.new_session(), loop, options.backend)
+            self.seam = guide.calls.decoder_of(self.new_session(), loop, options.backend)
         self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -177,11 +177,5 @@ class GuidedCall:
             prompt: the tokens of its prompt, where rows think first; only their end is read.
             pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
         """
-        return self._guide._reader_of(
-            self._requests[row // self._copies],
-            self._options.stop_token_ids,
-            pad_token_id=pad_token_id,
-            stats=self.stats,
-            prompt=prompt,
-            max_new_tokens=self._options.max_new_tokens,
-        )
+        request = self._requests[row // self._copies]
+        return self._calls.reader_of(request, self._options, pad_token_id=pad_token_id, stats=self.stats, prompt=prompt)

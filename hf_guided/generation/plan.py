@@ -104,7 +104,7 @@ def plan(
     ranks = Ranks.of(model)
     if ranks is None:
         return make()
-    if guide._ranks is None:
+    if guide.calls.ranks is None:
         raise InvalidArgument(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
@@ -144,7 +144,7 @@ def _plan(
     if options.stream:
         _check_stream(settings, options, generate_kwargs)
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
-    requests = guide._requests(constraints, prefixes, options.backend, guide._gate(options.reasoning))
+    requests = guide.calls.requests(constraints, prefixes, options.backend, options.reasoning)
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
     for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
@@ -313,7 +313,7 @@ def _check_stream(settings: GenerationSettings, options: GenerateOptions, genera
 
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
-    if guide._ranks is not None:
+    if guide.calls.ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     _check_tokens_are_final("logprobs", settings, generate_kwargs)
 

@@ -101,7 +101,7 @@ class RowAnswers:
         self.spent: list[SessionStats] = []  # of each call of ``generate``
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if default is not None:
-            requests = self._guide._requests([default], [None], settings.backend)
+            requests = self._guide.calls.requests([default], [None], settings.backend)
             check_compiled(requests)
             check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
         self._sampling = sampling_at(settings.temperature, settings.top_p)

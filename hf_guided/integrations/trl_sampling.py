@@ -113,7 +113,7 @@ class GuidedSampler:
         Raises:
             HFGuidedError: it cannot be enforced, or not within ``max_completion_length`` tokens.
         """
-        requests = self._guide._requests([constraint], [None], self._settings.backend)
+        requests = self._guide.calls.requests([constraint], [None], self._settings.backend)
         check_compiled(requests)
         check_budgets(requests, GenerationSettings(self._trainer.model, self._kwargs), [()])
 
@@ -178,10 +178,10 @@ class GuidedSampler:
         guide, settings = self._guide, self._settings
         model = GenerationSettings(self._trainer.model, self._kwargs)
         stops = guide.vocabulary.stops_with_logits(model.stop_token_ids())
-        gate = guide._gate(settings.reasoning)
-        requests = guide._requests(completions.constraints, [None] * len(completions.results), settings.backend, gate)
+        free = [None] * len(completions.results)  # no prefixes
+        requests = guide.calls.requests(completions.constraints, free, settings.backend, settings.reasoning)
         options = SessionOptions(settings.backend, stops, max_new_tokens=model.max_new_tokens(0))
-        session = guide._session_of(requests, options)
+        session = guide.calls.session_of(requests, options)
         masks = []
         for row, result in zip(session.begin(len(requests), completions.prompt_ids), completions.results, strict=True):
             bitmask = allocate_bitmask(len(result.token_ids), self.vocab_size)

@@ -64,8 +64,8 @@ class Guidance:
                 "reasoning: expected a model that thinks for 'on', got one whose chat template has no known markers of "
                 "thinking; use 'auto'"
             )
-        thinking = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
-        self._gate = self.guide._gate(thinking)
+        self._reasoning = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
+        self.guide.calls.gate(self._reasoning)  # raises now, too
         self._metrics = metrics
         self.queue = CompileQueue(compiler.workers)
 
@@ -85,13 +85,13 @@ class Guidance:
             RequestRefused: no answer that keeps to the constraint can be promised.
         """
         with naming(call.param):
-            gate = self._gate if self.thinks(call) else None
+            reasoning = self._reasoning if self.thinks(call) else None
             settings = self._settings(call, min(max_new_tokens))
             constraint = self._bound(call)
-            guided = Request(gate=self.guide._answer_gate(gate, call.constraint))
+            [guided] = self.guide.calls.requests([None], [None], reasoning=reasoning)
             if constraint is not None:
                 try:
-                    guided = await self._compiled(constraint, gate, client)
+                    guided = await self._compiled(constraint, reasoning, client)
                 except ConstraintError:
                     if isinstance(constraint, ToolCalls) and constraint.answer is not None:
                         # Names the field, and the places in its schema, where the format alone is the reason.
@@ -125,7 +125,7 @@ class Guidance:
         Raises:
             RequestRefused: it asks for thinking, which the server has switched off.
         """
-        if call.kind == "completion" or call.think is False or self._gate is None:
+        if call.kind == "completion" or call.think is False or self._reasoning is None:
             return False
         if call.think and not self._may_think:
             raise RequestRefused(
@@ -148,7 +148,7 @@ class Guidance:
                 return None  # it is not known what a call of this model looks like, so none can be forbidden
             raise
 
-    async def _compiled(self, constraint: Constraint, gate: Any, client: str) -> Request:
+    async def _compiled(self, constraint: Constraint, reasoning: Reasoning | None, client: str) -> Request:
         """The constraint as a request, compiled.
 
         Raises:
@@ -158,11 +158,11 @@ class Guidance:
         requests: list[Request] = []
 
         def submit() -> Future[Any]:
-            requests[:] = self.guide._requests([constraint], [None], gate=gate)
+            requests[:] = self.guide.calls.requests([constraint], [None], reasoning=reasoning)
             assert requests[0].compiled is not None
             return requests[0].compiled
 
-        known = self.guide._knows(constraint)
+        known = self.guide.calls.compiler.knows(self.guide.calls.required(constraint))
         self._metrics.count("compile_cache_hits" if known else "compile_cache_misses")
         future = submit() if known else await self.queue.begin(client, submit)
         done = asyncio.wrap_future(future)

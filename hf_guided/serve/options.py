@@ -102,7 +102,7 @@ class ServeOptions:
             otherwise such an answer ends with the finish reason "length".
         valid_is_stop: whether a complete answer always ends with the finish reason "stop"; otherwise it ends with
             "length" if max_tokens has squeezed it: it is in its format, but near the limit the model had to leave out
-            more than white space.
+            content; white space between the parts of its format is none.
 
     Raises:
         InvalidArgument: an API key that no header can carry, or an origin that is none.

@@ -195,7 +195,8 @@ def narrowed_along(
     for index, token_id in enumerate(token_ids):
         left = tokens_left - index
         # Filled, not only asked: an engine that searches for a way to the end keeps what it has found.
-        if (always or row.mask_key(left) is None) and row.fill(bitmask, 0, left):
+        if always or row.mask_key(left) is None:
+            row.fill(bitmask, 0, left)
             both = row.narrowed(left, bitmask[0].numpy(), always=always)
             if both is not None:
                 narrowed[index] = both

@@ -45,12 +45,15 @@ class GuidedResult(Generic[T]):
         trace: how the row was generated, with ``trace=True``; a notebook displays it, ``save`` writes a page.
         shortened: whether the token limit changed the answer. Near the limit, only tokens after which the text can
             still end are allowed. A greedy answer is shortened if this forbade the most probable token that the format
-            allows at one of its steps; a sampled one if these steps left less than half of the probability. None where
-            it is not known: for beams, loops of other code, results that were read from tokens alone, and processes
-            that hold a part of a model without choosing its tokens.
+            allows at one of its steps; a sampled one if these steps left less than half of the probability. The step at
+            which a row reached a dead end counts too: other processors may have forbidden all that the limit left
+            there. An answer that was only cut ("length") is not shortened: it has all that was written. None where it
+            is not known: for beams, loops of other code, results that were read from tokens alone, and processes that
+            hold a part of a model without choosing its tokens.
         limit_log_mass: natural logarithm of the probability that the limits left: at each step at which the token limit
             or that of the thinking forbade tokens, the share of all that the format allows there, at temperature 1;
-            summed over the steps. 0.0 if they forbade nothing; None where ``shortened`` is None.
+            summed over the steps. 0.0 if they forbade nothing; minus infinity at a dead end that the limit caused; None
+            where ``shortened`` is None.
         thinking_cut: whether the thinking had to end: it had used its ``max_tokens``, or its share of the token limit,
             so that the end marker was all that was allowed. ``shortened`` does not count it; ``limit_log_mass`` does.
         log_mass: with ``log_mass=True``, the natural logarithm of the probability that the format alone left: at each
@@ -108,7 +111,7 @@ class RowReader:
         pad_token_id: padding after a row that was cut while other rows continued.
         stats: attached to the result.
         gate: separates thinking and answer, if the row thought first.
-        opening: how much of the thinking the prompt already contained.
+        prompt: the tokens before the row, whose end may have begun the thinking, or ended it.
         max_new_tokens: the limit of the output, which may have ended the thinking; None if it is not known.
     """
 
@@ -123,9 +126,10 @@ class RowReader:
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
         gate: ReasoningGate | None = None,
-        opening: Opening = Opening.ALL,
+        prompt: Sequence[int] = (),
         max_new_tokens: int | None = None,
     ):
+        opening = Opening.ALL if gate is None else gate.opening(prompt)
         self._space = Space() if gate is None or opening is Opening.ALL else space_before(constraint, compiled, gate)
         if compiled is not None:
             compiled = gate_constraint(compiled, gate, opening)

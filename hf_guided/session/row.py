@@ -177,10 +177,11 @@ class Row:
     def narrowed(
         self, tokens_left: int | None, words: NDArray[np.int32] | None = None, *, always: bool = False
     ) -> Narrowed | None:
-        """See ``Matcher.narrowed``; None too if the row is not open."""
-        if self.matcher is None or not self.is_open:
+        """See ``Matcher.narrowed``; None too if the row had ended before its last ``fill``."""
+        ended_before = not self.is_open and (self.tail or not self._dead_end)
+        if self.matcher is None or ended_before or self._lost:
             return None
-        return self.matcher.narrowed(tokens_left, words, always=always)
+        return self.matcher.narrowed(tokens_left, words, is_ended=not self.is_open, always=always)
 
     def is_near_limit(self, tokens_left: int | None) -> bool:
         """Whether a limit may narrow the masks of forced text from here on, so that they have to be made."""

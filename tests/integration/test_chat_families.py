@@ -120,7 +120,7 @@ def ids_of(name: str, text: str) -> list[int]:
     """The tokens of an answer, and one that ends it."""
     guide = guide_of(name)
     text = re.split(ENDS, text)[0] if name not in ONE_CALL else text
-    gate = guide._gate(hg.Reasoning())
+    gate = guide.calls.gate(hg.Reasoning())
     start: list[int] = []
     if gate is not None and text.startswith(gate.reasoning.start):
         start, text = [*gate.start_ids], text.removeprefix(gate.reasoning.start)
@@ -141,7 +141,7 @@ def read(
     for token_id in ids:
         row.add_tokens([token_id])
     assert (row.end(ids).result.value, row.end(ids).text) == (whole.value, whole.text)  # type: ignore[union-attr]
-    [request] = guide._requests([constraint], [None], gate=guide._gate(reasoning))
+    [request] = guide.calls.requests([constraint], [None], reasoning=reasoning)
     contents = []
     for size in (1, len(ids)):
         answer = Answer(
@@ -237,7 +237,7 @@ LINE_ENDS = {
 @pytest.mark.parametrize("name", [name for name in published.NAMES if name in LINE_ENDS])
 def test_line_ends_after_thinking_are_allowed_and_not_demanded(name: str) -> None:
     guide = guide_of(name)
-    gate = guide._answer_gate(guide._gate(hg.Reasoning()), DRY)
+    gate = guide.calls.requests([DRY], [None], reasoning=hg.Reasoning())[0].gate
     assert gate is not None
     thought = [*gate.start_ids, *guide.tokenizer.encode(f"Hm.{gate.reasoning.end}", add_special_tokens=False)]
     for constraint, text in (

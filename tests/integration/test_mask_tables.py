@@ -94,5 +94,5 @@ def test_masked_scores_are_the_same(mode: Mode, rows: int, on_device: bool) -> N
     for found, wanted in zip(seen, scores, strict=True):
         kind = as_int[wanted.element_size()]
         assert torch.equal(found.view(kind), wanted.view(kind))
-    tables = list(stage.guide._tables._tables.values())
+    tables = list(stage.guide.calls.tables._tables.values())
     assert all(table.sent_bytes for table in tables if table.device.type == "cuda" and rows)

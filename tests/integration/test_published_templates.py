@@ -363,8 +363,8 @@ def test_the_channels_of_a_free_answer(thought: str, size: int) -> None:
     if name not in NAMES:
         pytest.skip(f"no {name} in {FOLDER}")
     guide = hg.Guide(model_of(name), tokenizer_of(name))
-    gate = guide._answer_gate(guide._gate(hg.Reasoning()), None)
-    header = guide._answer_header
+    gate = guide.calls.requests([None], [None], reasoning=hg.Reasoning())[0].gate
+    header = guide.calls.answer_header
     assert header == "<|channel|>final<|message|>"
     analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
     ids = tokenizer_of(name).encode(f"{analysis}{header}It is dry.<|return|>", add_special_tokens=False)

@@ -260,7 +260,7 @@ def test_free_rows_and_cut_thinking() -> None:
     [free] = hg.generate(model, tokenizer, PROMPTS["start"], None, **kwargs)
     [alone] = hg.generate(model, tokenizer, PROMPTS["start"], None, guide=guide, do_sample=False, max_new_tokens=20)
     assert free == alone and free.thinking is None
-    gate = guide._gate(endless)
+    gate = guide.calls.gate(endless)
     assert gate is not None
     ids = [*gate.start_ids, *tokenizer("so it is", add_special_tokens=False)["input_ids"]]
     cut = guide.read(ASKED, ids, reasoning=endless)

@@ -203,23 +203,92 @@ THINK = hg.Reasoning(max_tokens=12)
 
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "processor", "processor, sampling"])
 @pytest.mark.parametrize("spare", [0, 2, 8])
-def test_thinking_that_the_limit_ends_counts(mode: str, spare: int) -> None:
+def test_thinking_that_the_limit_ends_does_not_count(mode: str, spare: int) -> None:
+    """The steps of the answer do, as by the masks after the thinking."""
     tokenizer, guide = stage()[1:]
     kwargs, constraint = MODES[mode], ASKED["compact"]
-    gate = guide._gate(THINK)
+    gate = guide.calls.gate(THINK)
     assert gate is not None
     compiled = gate_constraint(guide.compile(constraint), gate, Opening.NOTHING)
     fewest = compiled.matcher().min_tokens_to_finish()
     assert fewest is not None
     torch.manual_seed(spare)
     results = answers(constraint, fewest + spare, reasoning=THINK, **kwargs)
-    found = [
-        oracle(compiled.matcher(), tokenizer(prompt)["input_ids"], result.token_ids, fewest + spare, by_masks)
-        for prompt, result in zip(PROMPTS, results, strict=True)
-    ]
-    for result, one in zip(results, found, strict=True):
+
+    def of_answer(matcher: Matcher, left: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        by_format, by_both = by_masks(matcher, left, width)
+        ended = b"</think>" in guide.vocabulary.decode_bytes(taken[: fewest + spare - left])
+        return by_format, by_both if ended else by_format
+
+    narrowed = 0
+    for prompt, result in zip(PROMPTS, results, strict=True):
+        taken = result.token_ids
+        ids = tokenizer(prompt)["input_ids"]
+        one = oracle(compiled.matcher(), ids, taken, fewest + spare, of_answer)
         check(result, one, sampled=kwargs["do_sample"])
-    assert any(one.narrowed for one in found)
+        assert result.thinking_cut
+        narrowed += one.narrowed
+    assert narrowed
+
+
+class Forbids(LogitsProcessor):
+    """Other code that forbids some tokens."""
+
+    def __init__(self, token_ids: Sequence[int]):
+        self.token_ids = list(token_ids)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        scores[:, self.token_ids] = -math.inf
+        return scores
+
+
+def containing(guide: hg.Guide, byte: bytes) -> list[int]:
+    return [i for i, data in enumerate(guide.vocabulary.token_bytes) if data is not None and byte in data]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "continuous"])
+def test_a_dead_end_that_the_limit_caused_is_shortened(mode: str) -> None:
+    """The text could go on for ever, but within the limit it could only end, which other code forbids."""
+    guide = stage()[2]
+    never, kwargs = Forbids(containing(guide, b"!")), MODES[mode]
+    results = answers(hg.Regex("[a-z]+!"), 12, logits_processor=[never], **kwargs)
+    for result in results:
+        assert (result.finish_reason, result.shortened, result.limit_log_mass) == ("dead_end", True, -math.inf)
+        assert result.text.isalpha(), "the format alone allowed more"
+    results = answers(hg.Regex("[a-z]{3}!"), 40, logits_processor=[never], **kwargs)
+    for result in results:
+        assert (result.finish_reason, result.shortened, result.limit_log_mass) == ("dead_end", False, 0.0)
+
+
+def test_a_dead_end_that_the_limit_caused_in_continuous_batching() -> None:
+    guide = stage()[2]
+    kwargs: dict[str, Any] = {**MODES["continuous"], "suppress_tokens": containing(guide, b"!")}
+    for result in answers(hg.Regex("[a-z]+!"), 12, **kwargs):
+        assert (result.finish_reason, result.shortened, result.limit_log_mass) == ("dead_end", True, -math.inf)
+    for result in answers(hg.Regex("[a-z]{3}!"), 40, **kwargs):
+        assert (result.finish_reason, result.shortened, result.limit_log_mass) == ("dead_end", False, 0.0)
+
+
+@pytest.mark.parametrize("more", [{}, {"jump_forward": False}], ids=str)
+def test_a_stream_says_it_of_dead_ends(more: dict[str, Any]) -> None:
+    guide = stage()[2]
+    never = Forbids(containing(guide, b"!"))
+    given: dict[str, Any] = {"logits_processor": [never], **GREEDY, **more}
+    whole = answers(hg.Regex("[a-z]+!"), 12, **given)
+    streamed = {
+        part.index: part.result
+        for part in answers(hg.Regex("[a-z]+!"), 12, **given, stream=True)
+        if part.result is not None
+    }
+    assert [streamed[i] for i in range(len(whole))] == whole and all(result.shortened for result in whole)
+
+
+def test_an_answer_that_is_only_cut_is_not_shortened() -> None:
+    """A free row, and a constraint whose engine keeps no limit: the finish reason says that they are cut."""
+    for asked, kwargs in ((None, {}), (hg.Regex("[a-z]{50}"), {"backend": "xgrammar"})):
+        for result in answers(asked, 12, **GREEDY, **kwargs):
+            assert result.finish_reason != "length" or (result.shortened, result.limit_log_mass) == (False, 0.0)
 
 
 def test_scores_are_those_that_the_processor_receives() -> None:
@@ -460,3 +529,20 @@ def test_steps_with_room_weigh_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for kwargs in (GREEDY, {**GREEDY, "jump_forward": False}):
         hg.generate(model, tokenizer, PROMPT, Person, max_new_tokens=200, **kwargs)
     assert not any(near)
+
+
+def test_a_row_that_ends_because_counting_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near the limit the engine counts the tokens to the end of the text, and its work is limited."""
+    write_mask = FrameEngine.write_mask
+
+    def limited(engine: FrameEngine, words: Any, tokens_left: int | None = None) -> bool:
+        if tokens_left is not None and tokens_left < 8:
+            raise hg.CompileLimitExceeded("too much to count")
+        return write_mask(engine, words, tokens_left)
+
+    monkeypatch.setattr(FrameEngine, "write_mask", limited)
+    monkeypatch.setattr(FrameEngine, "mask_key", lambda engine, tokens_left=None: None)
+    for kwargs in (GREEDY, {**GREEDY, "jump_forward": False}):
+        for result in answers(hg.Regex("[a-z]{3,60}!"), 12, **kwargs):
+            assert (result.finish_reason, result.shortened) == ("dead_end", True)
+            assert result.error is not None and "too much to count" in result.error and len(result.token_ids) < 12

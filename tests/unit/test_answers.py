@@ -57,7 +57,7 @@ def answer_of(
     guide: hg.Guide, constraint: Any = None, reasoning: hg.Reasoning | None = None, index: int = 0, **more: Any
 ) -> Answer:
     """An answer in the vocabulary of the guide, to an empty prompt."""
-    guided = Request(gate=guide._gate(reasoning), constraint=constraint)
+    guided = Request(gate=guide.calls.gate(reasoning), constraint=constraint)
     return Answer(index, Job("job", (), guided, Sampling(), 60, (), **more), guide)
 
 

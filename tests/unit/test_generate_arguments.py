@@ -17,6 +17,7 @@ import hf_guided as hg
 from hf_guided import demo
 from hf_guided.constraints.argument_advice import DECODER, GENERATE, PROCESSOR, RENAMED, RULES, SCORE, advice
 from hf_guided.generation.arguments import GenerateArguments, GenerationConfigArguments, ModelArguments, check_arguments
+from hf_guided.hf.calls import Calls
 from hf_guided.session.options import SessionArguments, SessionOptions
 from tests import vocabularies
 from tests.integration import models
@@ -456,9 +457,9 @@ def test_read_tells_the_prompt_from_the_answer(model_and_tokenizer: tuple[Any, A
 def test_looking_for_a_prompt_is_bounded(model_and_tokenizer: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end of this text is a beginning of the pattern: reading them all takes the square of its length."""
     model, tokenizer = model_and_tokenizer
-    guide, readers, reader_of = hg.Guide(model, tokenizer), [], hg.Guide._reader_of
+    guide, readers, reader_of = hg.Guide(model, tokenizer), [], Calls.reader_of
     monkeypatch.setattr(
-        hg.Guide, "_reader_of", lambda *args, **kwargs: readers.append(reader_of(*args, **kwargs)) or readers[-1]
+        Calls, "reader_of", lambda *args, **kwargs: readers.append(reader_of(*args, **kwargs)) or readers[-1]
     )
     [letter] = tokenizer("a", add_special_tokens=False)["input_ids"]
     [capital] = tokenizer("A", add_special_tokens=False)["input_ids"]

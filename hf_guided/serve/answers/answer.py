@@ -132,7 +132,7 @@ class Answer:
                 gate,
                 job.prompt,
                 free=constraint is None,
-                header=guide._answer_header.encode(),
+                header=guide.calls.answer_header.encode(),
                 space=space_before(constraint, None if compiled is None else compiled.result(), gate),
             )
         self._thought = TextReader()
