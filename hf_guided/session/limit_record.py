@@ -53,7 +53,9 @@ def weighed(scores: Tensor, narrowed: Sequence[Narrowed]) -> Tensor:
         (positions, 4) float64 (float32 where the device has no other) on that device: the logarithm of the share; the
         most probable token that the format allows; 1 where the limit forbids it; the logarithm of the probability.
     """
-    words = torch.from_numpy(np.stack([mask for masks in narrowed for mask in masks]))  # (2 * positions, words)
+    words = torch.from_numpy(
+        np.stack([mask for both in narrowed for mask in (both.by_format, both.by_both)])
+    )  # (2 * positions, words)
     allowed = unpack(sent_to(words, scores.device), scores.shape[-1])
     by_format, by_both = allowed[0::2], allowed[1::2]  # (positions, vocab)
     wide = scores.to(torch.float32 if scores.device.type == "mps" else torch.float64)

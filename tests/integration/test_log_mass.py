@@ -63,7 +63,8 @@ class Toy:
 
     def allowed(self, written: str, left: float = math.inf) -> list[int]:
         """The tokens after this text, if so many tokens are left."""
-        found = [i for i, word in self.words.items() if word and self.fewest.get(written + word, math.inf) <= left - 1]
+        needed = {i: self.fewest.get(written + word, math.inf) for i, word in self.words.items() if word}
+        found = [i for i, tokens in needed.items() if tokens < math.inf and tokens <= left - 1]
         return [*found, self.stop] if written in self.texts else found
 
     def masks(self, token_ids: Sequence[int], left: int) -> tuple[list[int], list[int]]:
@@ -80,7 +81,7 @@ class Thinking(Toy):
     def masks(self, token_ids: Sequence[int], left: int) -> tuple[list[int], list[int]]:
         start = self.tokenizer.encode(START, add_special_tokens=False)
         if len(token_ids) < len(start):
-            return [start[len(token_ids)]] * 2, [start[len(token_ids)]] * 2
+            return [start[len(token_ids)]], [start[len(token_ids)]]
         written = self.tokenizer.decode(token_ids[len(start) :])
         thought, ended, answer = written.partition(END)
         if ended:
@@ -105,22 +106,15 @@ def log_share(logits: Tensor, some: Sequence[int], others: Sequence[int] | None 
 
 
 def oracle(
-    model: Any,
-    toy: Toy,
-    prompt: Sequence[int],
-    token_ids: Sequence[int],
-    limit: int,
-    penalty: float = 1.0,
-    padding: Sequence[int] = (),
+    model: Any, toy: Toy, prompt: Sequence[int], token_ids: Sequence[int], limit: int, penalty: float = 1.0
 ) -> Found:
-    """What is left along an answer; the padding before the prompt is read by a penalty alone."""
     with torch.no_grad():
         logits = model(torch.tensor([[*prompt, *token_ids]])).logits[0, len(prompt) - 1 : -1].float()
     masses, limited = [], 0.0
     for index, token_id in enumerate(token_ids):
         scores = logits[index : index + 1]
         if penalty != 1.0:
-            ids = torch.tensor([[*padding, *prompt, *token_ids[:index]]])
+            ids = torch.tensor([[*prompt, *token_ids[:index]]])
             scores = RepetitionPenaltyLogitsProcessor(penalty)(ids, scores)
         by_format, by_both = toy.masks(token_ids[:index], limit - index)
         by_both = by_both or [token_id]  # thinking had to end, and this token belongs to its end
@@ -197,9 +191,7 @@ def test_the_sum_is_that_of_plain_forward_passes(mode: str, name: str, spare: in
     assert len(results) == len(PROMPTS) * copies
     for i, result in enumerate(results):
         prompt = tokenizer(PROMPTS[i // copies])["input_ids"]
-        padding = [own.stop] * (max(len(tokenizer(text)["input_ids"]) for text in PROMPTS) - len(prompt))
-        penalty = kwargs.get("repetition_penalty", 1.0)
-        found = oracle(model, own, prompt, result.token_ids, limit, penalty, padding)
+        found = oracle(model, own, prompt, result.token_ids, limit, kwargs.get("repetition_penalty", 1.0))
         assert result.finish_reason == "stop" and result.log_mass < -1
         check(result, found)
         if result.trace is not None:
