@@ -88,7 +88,9 @@ class Harness:
         masked = self._receive(rows * vocab, scores.dtype).reshape(rows, vocab)
         alive = self._receive(rows, torch.int32)
         if log_sums is not None:  # as guided_bitmask.cu does
-            log_sums.copy_(self._receive(rows * blocks * THREADS * 2, torch.float32).view(rows, blocks * THREADS, 2).logsumexp(1))
+            log_sums.copy_(
+                self._receive(rows * blocks * THREADS * 2, torch.float32).view(rows, blocks * THREADS, 2).logsumexp(1)
+            )
         return masked, alive
 
     def _receive(self, count: int, dtype: torch.dtype) -> Tensor:

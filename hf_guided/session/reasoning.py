@@ -185,9 +185,9 @@ class ReasoningGate:
         self.vocabulary = vocabulary.with_text(self._special) if self._special else vocabulary
         self._continuation = Continuation(self.vocabulary)
         self._shorter = _borders(self.end)
-        # From so many matched bytes on, the marker has to be finished: a special token of it is never text.
+        # From here on the marker has to be finished: a special token of it is never text.
         written = [self.end.find(name) + len(name) for name in self._special.values() if name in self.end]
-        self.committed = min(written, default=self.end_length)
+        self._committed = min(written, default=self.end_length)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
         self._first, self._needed = self._paths_to_end()
         self.max_tokens_to_end = max(self._needed)  # the largest number of tokens that the end marker needs
@@ -244,7 +244,7 @@ class ReasoningGate:
         """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
         data = self.vocabulary.token_bytes[token_id] or b""
         for end, byte in enumerate(data, 1):
-            if matched >= self.committed and self.end[matched] != byte:
+            if matched >= self._committed and self.end[matched] != byte:
                 return None
             matched = self._after(matched, byte)
             if matched == self.end_length:
@@ -260,14 +260,14 @@ class ReasoningGate:
         if matched in self._free:
             return self._free[matched]
         starting_with, others = self.vocabulary.starting_with, self.vocabulary.text_words
-        if matched >= self.committed:  # the rest of the marker has to follow
+        if matched >= self._committed:  # the rest of the marker has to follow
             candidates, others = set(starting_with(self.end[matched : matched + 1])), np.zeros_like(others)
         elif None in self._first:  # from some states the marker cannot be finished: any token may lead to one
             candidates = {i for i, data in enumerate(self.vocabulary.token_bytes) if data is not None}
         else:  # the tokens that may contain the end of the marker, or of its part that has to be finished
             candidates, border = set(self._containing), matched
             while border:
-                candidates.update(starting_with(self.end[border : self.committed]))
+                candidates.update(starting_with(self.end[border : self._committed]))
                 border = self._shorter[border]
         candidates.update(self._special)
         moved = {token_id: to for token_id in candidates if (to := self.move(matched, token_id)) is not None}
@@ -281,7 +281,7 @@ class ReasoningGate:
     def _containing(self) -> list[int]:
         """The tokens that contain the whole end marker, or its part that has to be finished."""
         texts, ids = self.vocabulary.in_order
-        return [token_id for data, token_id in zip(texts, ids, strict=True) if self.end[: self.committed] in data]
+        return [token_id for data, token_id in zip(texts, ids, strict=True) if self.end[: self._committed] in data]
 
     def _after(self, matched: int, byte: int) -> int:
         while matched and self.end[matched] != byte:

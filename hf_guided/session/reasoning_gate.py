@@ -366,12 +366,12 @@ class ReasoningEngine(MaskedEngine):
         return (first, rest) if rest else (first - 1, b"")
 
     def thinking_was_cut(self, max_new_tokens: int | None) -> bool:
-        """See the function."""
-        return not self.is_thinking and any(
-            self._must_end(state, None if max_new_tokens is None else max_new_tokens - taken, taken)
-            for taken, state in enumerate(self._states)
-            if not state.unwritten and state.matched < self._gate.committed
-        )
+        """See the function; the one who has written the first token of the end marker has ended the thinking."""
+        if self.is_thinking:
+            return False
+        taken = max(taken for taken, state in enumerate(self._states) if not state.matched)  # before that token
+        left = None if max_new_tokens is None else max_new_tokens - taken
+        return self._must_end(self._states[taken], left, taken)
 
     def _is_before_end(self, state: ThinkingState) -> bool:
         return state.matched < self._gate.end_length

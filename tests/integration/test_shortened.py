@@ -270,6 +270,7 @@ def test_a_dead_end_that_the_limit_caused_in_continuous_batching() -> None:
         assert (result.finish_reason, result.shortened, result.limit_log_mass) == ("dead_end", False, 0.0)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("more", [{}, {"jump_forward": False}], ids=str)
 def test_a_stream_says_it_of_dead_ends(more: dict[str, Any]) -> None:
     guide = stage()[2]

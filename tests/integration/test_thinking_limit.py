@@ -21,11 +21,19 @@ from transformers import LogitsProcessor
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.serve import models
-from tests.integration.test_reasoning import ASKED, HOT, MODES, PROMPTS, SCHEMA, loaded
+from tests.integration.test_reasoning import HOT, MODES, PROMPTS, loaded
 from tests.integration.test_serve_answers import THINKING, THINKS
 from tests.pairs import once_each
 from tests.serving import client, serving
 
+# A quarter of the limit is enough for every answer.
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["a", "b"]}, "n": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["kind", "n"],
+    "additionalProperties": False,
+}
+ASKED = hg.JsonSchema(SCHEMA, whitespace="compact")
 LIMIT = 100
 SHARE = 75
 
@@ -106,8 +114,8 @@ def test_thinking_leaves_a_quarter_for_the_answer(name: str, mode: str) -> None:
         check(guide, result, list(PROMPTS)[i // copies])
         if "num_beams" in kwargs:
             assert result.shortened is None and result.limit_log_mass is None
-        else:  # the answer had room: what thinking lost is not counted
-            assert (result.shortened, result.limit_log_mass) == (False, 0.0)
+        else:  # the answer had room: what thinking lost does not shorten it
+            assert result.shortened is False and (result.limit_log_mass < 0.0) == result.thinking_cut
 
 
 def test_an_assistant_drafts_thinking() -> None:
@@ -183,7 +191,7 @@ def test_engines_that_keep_no_limit_leave_a_quarter(backend: str) -> None:
     assert SHARE - 12 <= before_answer(guide, result.token_ids) <= SHARE
 
 
-def test_an_answer_that_the_limit_shortens_counts_only_its_own_steps() -> None:
+def test_an_answer_is_shortened_by_its_own_steps_only() -> None:
     """The oracle: the same answer after the same tokens as its prompt, without thinking."""
     model, tokenizer, guide = loaded("demo")
     asked = hg.Regex("[a-z]{1,200}!")
@@ -201,7 +209,7 @@ def test_an_answer_that_the_limit_shortens_counts_only_its_own_steps() -> None:
     assert output[0, inputs.shape[1] :].tolist() == result.token_ids[used:]
     steps = processor.limit_steps(0)
     assert result.thinking_cut and result.shortened == any(step.overruled for step in steps.values())
-    assert result.limit_log_mass == pytest.approx(sum(step.log_mass for step in steps.values()), abs=1e-4) and steps
+    assert steps and result.limit_log_mass < sum(step.log_mass for step in steps.values()), "thinking was cut, too"
 
 
 def test_a_processor_without_a_limit_lets_the_model_think() -> None:
@@ -286,7 +294,7 @@ def said(api: openai.OpenAI, *, stream: bool, **asked: Any) -> list[tuple[str, s
 @pytest.mark.parametrize("template", [THINKS, THINKING], ids=["written by the model", "begun by the prompt"])
 def test_the_server_says_it(template: str, batching: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", template)
-    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": LIMIT, "logit_bias": slashes()}
+    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": 2 * LIMIT, "logit_bias": slashes()}
     with serving(continuous_batching=batching) as url, client(url) as api:
         for stream in (False, True):
             for content, thinking, own in said(api, stream=stream, **asked, n=2 - stream):
@@ -296,7 +304,7 @@ def test_the_server_says_it(template: str, batching: bool, monkeypatch: pytest.M
             model="demo", messages=[{"role": "user", "content": "What is it? "}], temperature=0, **asked
         )
         used = whole.usage.completion_tokens_details.reasoning_tokens
-        assert SHARE - 12 <= used <= SHARE + 2 and whole.usage.completion_tokens <= LIMIT
+        assert 2 * SHARE - 12 <= used <= 2 * SHARE + 2 and whole.usage.completion_tokens <= 2 * LIMIT
         # An answer that a stop string ends, after thinking that was cut.
         [(_, _, own)] = said(api, stream=False, **asked, stop=['"kind"'])
         assert own["thinking_cut"]
@@ -308,7 +316,7 @@ def test_the_server_says_it(template: str, batching: bool, monkeypatch: pytest.M
 
 def test_the_server_keeps_the_number_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", THINKS)
-    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": LIMIT, "logit_bias": slashes()}
+    asked: dict[str, Any] = {"response_format": SCHEMA_FORMAT, "max_tokens": 2 * LIMIT, "logit_bias": slashes()}
     with serving(max_thinking_tokens=9) as url, client(url) as api:
         for stream in (False, True):
             [(_, thinking, own)] = said(api, stream=stream, **asked)

@@ -18,7 +18,7 @@ from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import Choice
 from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate, Space
-from hf_guided.session.reasoning_gate import gate_constraint, space_before
+from hf_guided.session.reasoning_gate import gate_constraint, space_before, thinking_was_cut
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.effort import repeats
@@ -240,3 +240,32 @@ def test_answer_is_complete_within_the_budget(
     assert matcher.is_terminated()
     answer = Oracle(gate.reasoning, options, Opening.NOTHING, space).answer(written[:-1])
     assert answer in [option.encode() for option in options]
+
+
+@law
+@given(MARKER, MARKER, OPTIONS, st.integers(0, 60), PICKS, st.sampled_from([0, 7]))
+def test_thinking_leaves_a_quarter_of_the_limit(
+    start: str, end: str, options: list[str], spare: int, picks: list[int], last: int
+):
+    gate = ReasoningGate(vocabulary(), Reasoning(start, end))
+    matcher = gate_constraint(compile_automaton(options), gate, Opening.NOTHING).matcher()
+    least = matcher.min_tokens_to_finish()
+    assert least is not None
+    limit, written, is_forced = least + spare, list[int](), False
+    oracle, used = Oracle(gate.reasoning, options, Opening.NOTHING), 0
+    picks = [*picks, *[last] * 80]
+    for left in range(limit, 0, -1):
+        permitted = allowed(matcher, tokens_left=left)
+        if oracle.answer(written) is None:
+            used += 1
+            text = b"".join(oracle.data(token) or b"" for token in written)[len(oracle.start) :]
+            if not any(text.endswith(oracle.end[:n]) for n in range(1, len(oracle.end))):  # the marker may begin now
+                is_forced = len(permitted) == 1 < len(allowed(matcher))
+        written.append(permitted[picks[len(written)] % len(permitted)])
+        assert matcher.accept_token(written[-1])
+        if matcher.is_terminated():
+            break
+    assert matcher.is_terminated() and oracle.answer(written[:-1]) in [option.encode() for option in options]
+    markers = len(gate.start_ids) + gate.max_tokens_to_end
+    assert used <= max(3 * limit // 4, markers)
+    assert thinking_was_cut(matcher.engine, limit) == is_forced
