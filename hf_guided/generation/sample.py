@@ -211,8 +211,8 @@ class Particles:
         """As ``_expand``: each sample of a prefix draws a child, by its probability under the mask."""
         peaks, ends = _ends(logs, self._logs.dtype)
         self._logs = self._logs + peaks + ends[:, -1].log()  # times the mass that the mask leaves
-        counts = torch.where(self._logs > -torch.inf, self._counts, 0)
-        prefixes = torch.arange(len(logs), device=logs.device).repeat_interleave(counts)  # of each sample
+        samples = torch.where(self._logs > -torch.inf, self._counts, 0).tolist()
+        prefixes = to_device([i for i, number in enumerate(samples) for _ in range(number)], logs.device)  # of each
         draws = torch.rand(len(prefixes), generator=self.generator, dtype=torch.float64).to(ends)
         ends = ends / ends[:, -1:].clamp(min=1) + torch.arange(len(logs), device=logs.device)[:, None]  # length 1
         drawn = torch.searchsorted(ends.view(-1), prefixes + draws, right=True)
@@ -303,16 +303,20 @@ def sample(
         guide = guide_for(model, tokenizer, guide)
         if guide._ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("sample: expected a model in one process, got one that several processes hold")
-        chats = {"chat_template_kwargs": chat_template_kwargs, "documents": documents, "describe": describe}
+        chats: dict[str, Any] = {
+            "chat_template_kwargs": chat_template_kwargs,
+            "documents": documents,
+            "describe": describe,
+        }
         options = GenerateOptions(guide=guide, backend=backend, draft=None, **chats)
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
         planned = plan(model, tokenizer, prompts, constraint, options, {**UNWARPED, "use_cache": True, **limit})
-        seeds = prompt_seeds(seed, len(planned.prompts))
+        seeds = prompt_seeds(seed, len(planned.prompts)) or [None] * len(planned.prompts)
         if None in planned.constraints:
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")
     planned.settings.warn_of_warpers()
     settings = int(particles), float(temperature), method
-    return [_samples(planned, i, seeds and seeds[i], *settings) for i in range(len(planned.prompts))]
+    return [_samples(planned, i, one, *settings) for i, one in enumerate(seeds)]
 
 
 def _samples(plan: Plan, index: int, seed: int | None, most: int, temperature: float, method: str) -> Samples:

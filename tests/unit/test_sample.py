@@ -314,7 +314,7 @@ def keep_the_heaviest(logs: Tensor, offsets: Tensor, others: Tensor, most: int, 
     [(WithoutWeights, "importance"), (WithoutStops, "expand"), (OneTokenization, "expand")],
 )
 def test_wrong_samplers_are_noticed(name: str, kind: type[Particles], method: str) -> None:
-    assert failures(name, [run(name, 4, seed, method, kind) for seed in range(RUNS)])
+    assert failures(name, [run(name, 32, seed, method, kind) for seed in range(60)])
 
 
 @pytest.mark.parametrize("wrong", [keep_as_they_are, keep_the_heaviest])
