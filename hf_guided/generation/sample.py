@@ -303,29 +303,25 @@ def sample(
         guide = guide_for(model, tokenizer, guide)
         if guide._ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("sample: expected a model in one process, got one that several processes hold")
-        chats: dict[str, Any] = {
-            "chat_template_kwargs": chat_template_kwargs,
-            "documents": documents,
-            "describe": describe,
-        }
-        options = GenerateOptions(guide=guide, backend=backend, draft=None, **chats)
+        options = GenerateOptions(guide=guide, backend=backend, draft=None, documents=documents, describe=describe)
+        options = replace(options, chat_template_kwargs=chat_template_kwargs)
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
         planned = plan(model, tokenizer, prompts, constraint, options, {**UNWARPED, "use_cache": True, **limit})
-        seeds = prompt_seeds(seed, len(planned.prompts)) or [None] * len(planned.prompts)
+        seeds = prompt_seeds(seed, len(planned.prompts))
         if None in planned.constraints:
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")
     planned.settings.warn_of_warpers()
     settings = int(particles), float(temperature), method
-    return [_samples(planned, i, one, *settings) for i, one in enumerate(seeds)]
+    return [_samples(planned, i, seeds, *settings) for i in range(len(planned.prompts))]
 
 
-def _samples(plan: Plan, index: int, seed: int | None, most: int, temperature: float, method: str) -> Samples:
+def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, temperature: float, method: str) -> Samples:
     """Run one prompt."""
     inputs, constraint = plan.inputs.batch([index], 1)[1], plan.constraints[index]
     limit = plan.settings.max_new_tokens(plan.start_of_output(inputs)) or DEFAULT_MAX_NEW_TOKENS
     options = replace(plan.options.session(plan.stop_token_ids, limit), overlap=False)
     session = plan.guide._session_of([plan.requests[index]], options)
-    generator = None if seed is None else torch.Generator().manual_seed(as_int64(seed))
+    generator = None if seeds is None else torch.Generator().manual_seed(as_int64(seeds[index]))
     stops = plan.stop_token_ids
     filler = MaskFiller(plan.guide.vocabulary, stops, tables=plan.guide._tables)
     [row] = session.begin(1)
