@@ -1,5 +1,7 @@
 """OpenAI's own client: parsed answers, tools, streams, responses."""
 
+import json
+
 import openai
 from checks import CHAT, EMAIL, LIMITS, PROMPT, SHORT, URL, WAYS, Person, Weather, check, error_of
 
@@ -88,6 +90,24 @@ def a_response_with_tools():
     calls = [item for item in response.output if item.type == "function_call"]
     assert calls and all(Weather.model_validate_json(call.arguments) for call in calls)
     return len(calls)
+
+
+@check()
+def tools_that_are_not_strict():
+    """Objects that do not close themselves may have more members; those that are declared are valid."""
+    function = {"name": "weather", "parameters": Weather.model_json_schema(), "strict": False}
+    asked = {"tools": [{"type": "function", "function": function}], "tool_choice": "required", "max_tokens": 150}
+    calls = [
+        json.loads(call.function.arguments)
+        for seed in range(10)
+        for call in client.chat.completions.create(
+            model="demo", messages=CHAT, temperature=1.5, seed=seed, parallel_tool_calls=False, **asked
+        )
+        .choices[0]
+        .message.tool_calls
+    ]
+    assert len(calls) == 10 and all(Weather.model_validate(call, strict=True) for call in calls)
+    return sorted(map(len, calls))
 
 
 @check()
