@@ -18,11 +18,14 @@ def an_output(api, output):
     assert all(isinstance(one, str if output is str else Person) for one in found)
 
 
-@check(**APIS, **WAYS)
-def tools_beside_a_native_output(api, stream, effort):
-    settings = {"temperature": 0, "openai_reasoning_effort": effort}
-    model = api("demo", provider=provider, settings=settings)
-    agent = Agent(model, output_type=NativeOutput(Person), tools=[weather], retries=0)
+@check(**APIS, choice=("auto", "required"), **WAYS)
+def tools_beside_a_native_output(api, choice, stream, effort):
+    def settings(run):
+        first = choice if run.run_step == 1 else "auto"
+        return {"temperature": 0, "openai_reasoning_effort": effort, "parallel_tool_calls": False, "tool_choice": first}
+
+    form = {"output_type": NativeOutput(Person), "tools": [weather], "model_settings": settings}
+    agent = Agent(api("demo", provider=provider), retries=0, **form)
     if stream:
         result = agent.run_stream_sync(PROMPT)
         outputs = list(result.stream_output(debounce_by=None))
@@ -31,5 +34,6 @@ def tools_beside_a_native_output(api, stream, effort):
         outputs = [result.output]
     assert isinstance(outputs[-1], Person)
     kinds = [part.part_kind for message in result.all_messages() for part in message.parts]
+    assert choice == "auto" or "tool-return" in kinds
     assert ("thinking" in kinds) == (effort != "none")
     return [len(outputs), kinds]
