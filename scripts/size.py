@@ -51,7 +51,7 @@ REASONS = {
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(500, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
     "generation": Reason(
-        6100, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
+        6200, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     "hf": Reason(4800, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
