@@ -366,9 +366,10 @@ class ReasoningEngine(MaskedEngine):
         return (first, rest) if rest else (first - 1, b"")
 
     def thinking_was_cut(self, max_new_tokens: int | None) -> bool:
-        """See the function; the one who has written the first token of the end marker has ended the thinking."""
-        if self.is_thinking:
-            return False
+        """See the function; the one who has written the first token of the end marker has ended the thinking.
+
+        True too where the marker had to come, and other processors have forbidden it.
+        """
         taken = max(taken for taken, state in enumerate(self._states) if not state.matched)  # before that token
         left = None if max_new_tokens is None else max_new_tokens - taken
         return self._must_end(self._states[taken], left, taken)

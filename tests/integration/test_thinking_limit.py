@@ -57,10 +57,11 @@ class Never(LogitsProcessor):
 
     def __init__(self, guide: hg.Guide, character: bytes = b"/"):
         self.token_ids = [i for i, data in enumerate(guide.vocabulary.token_bytes) if data and character in data]
+        self.amount = 1000.0
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         scores = scores.clone()
-        scores[:, self.token_ids] -= 1000.0
+        scores[:, self.token_ids] -= self.amount
         return scores
 
 
@@ -210,6 +211,21 @@ def test_an_answer_is_shortened_by_its_own_steps_only() -> None:
     steps = processor.limit_steps(0)
     assert result.thinking_cut and result.shortened == any(step.overruled for step in steps.values())
     assert steps and result.limit_log_mass < sum(step.log_mass for step in steps.values()), "thinking was cut, too"
+
+
+@pytest.mark.parametrize("jump_forward", [True, False])
+def test_a_marker_that_other_code_forbids_is_a_dead_end(jump_forward: bool) -> None:
+    model, tokenizer, guide = loaded("demo")
+    never = Never(guide)
+    never.amount = float("inf")
+    given: dict[str, Any] = {"guide": guide, "do_sample": False, "max_new_tokens": LIMIT, "jump_forward": jump_forward}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        [result] = hg.generate(
+            model, tokenizer, PROMPTS["start"], ASKED, **given, reasoning=hg.Reasoning(), logits_processor=[never]
+        )
+    assert (result.finish_reason, result.text, result.value) == ("dead_end", "", None)
+    assert result.thinking_cut and len(result.token_ids) <= SHARE and "finite score" in (result.error or "")
 
 
 def test_a_processor_without_a_limit_lets_the_model_think() -> None:
