@@ -205,13 +205,13 @@ def prepared(
     unread = unread_variables(templates, arguments)
     shown = "tools" in arguments
     if tools and options.show_tools and not shown:
-        shown = _shows(templates, chat, arguments, tools)
+        shown = shows_tools(templates, chat, arguments, tools)
         arguments["tools"] = tools
     describes = options.describe or (explains and not shown)
     if describes and constraint is not None:
         known = shown and isinstance(constraint, ToolCalls)
         text = describe_choice(constraint) if known else describe(constraint, templates)  # type: ignore[arg-type]
-        chat = _described(templates, chat, arguments, text) if text else chat
+        chat = with_description(templates, chat, arguments, text) if text else chat
     ignored = bool(tools) and options.show_tools and not shown and not describes
     lost = unshown(templates, chat, arguments)
     unseen = [*([_TOOLS_OF_CHAT] if ignored else []), *(text for text in (unread, lost) if text is not None)]
@@ -228,7 +228,7 @@ def prepared(
     return Prompt(None, chat, arguments, media, tuple(unseen), group, whole, answer_start=start)
 
 
-def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
+def shows_tools(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list[dict[str, Any]]) -> bool:
     """Whether the text of a template changes with tools."""
     with_tools = rendered(templates, chat, {**arguments, "tools": tools})
     try:
@@ -237,7 +237,7 @@ def _shows(templates: Any, chat: Chat, arguments: Mapping[str, Any], tools: list
         return True
 
 
-def _described(templates: Any, chat: Chat, arguments: Mapping[str, Any], text: str) -> Chat:
+def with_description(templates: Any, chat: Chat, arguments: Mapping[str, Any], text: str) -> Chat:
     """The chat with a description in its system message; in its first user message where the template has none.
 
     Raises:

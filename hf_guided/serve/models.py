@@ -13,8 +13,13 @@ import transformers
 from packaging.version import Version
 
 from ..checkpoints.load import ModelSource
+from ..constraints.tool_calls import ToolCalls
+from ..constraints.tool_notation import FAMILIES, JSON
 from ..errors import PromptError, UsageError
-from ..generation.templates import answer_start, applied, rendered, unshown
+from ..generation.description import describe
+from ..generation.messages import Chat as Messages
+from ..generation.prompts import shows_tools, with_description
+from ..generation.templates import answer_start, applied, rendered, unshown, with_shown_calls
 from ..vocabulary.processors import tokenizer_of
 from .job import Chat, Prompt
 from .options import ServeOptions
@@ -31,7 +36,7 @@ _DEMO_CHAT_TEMPLATE = (
     "{% for call in message['tool_calls'] or [] %}<tool_call>\n{{ call['function'] | tojson }}\n</tool_call>"
     "{% endfor %}{% endfor %}"
 )
-_reported: set[str] = set()  # the models whose templates left out a call; each is logged once
+_reported: set[tuple[str, str]] = set()  # models, and what their templates left out; logged once
 _LONGEST = 200  # characters of a template's message, which may repeat a part of the request
 
 
@@ -43,11 +48,13 @@ class ServedModel:
         model: of transformers, in eval mode and on its device.
         templates: its tokenizer; or its processor, if it takes more than text.
         name: for clients.
+        tool_format: how it writes its tool calls, see ``ServeOptions``.
     """
 
     model: Any
     templates: Any
     name: str
+    tool_format: str = "auto"
 
     @property
     def tokenizer(self) -> Any:
@@ -100,13 +107,14 @@ class ServedModel:
             return tuple(self.tokenizer(prompt)["input_ids"]), {}
         if not isinstance(prompt, Chat):
             return prompt, {}
-        arguments = {**({} if prompt.tools is None else {"tools": list(prompt.tools)}), **template_variables}
+        arguments = {**({} if prompt.tools is None else {"tools": prompt.tools.tools}), **template_variables}
         arguments |= prompt.template_variables
-        ids, inputs = self._applied(prompt, arguments, generates)
+        messages = self._with_tools([dict(message) for message in prompt.messages], arguments, prompt.tools)
+        ids, inputs = self._applied(messages, arguments, generates)
         if thinks or not generates:
             return ids, inputs
         # The text that comes between the chat and an answer without thinking.
-        render = partial(rendered, self.templates, prompt.messages, arguments)
+        render = partial(rendered, self.templates, messages, arguments)
         start = answer_start(self.templates, arguments, render, calls=calls)
         added = self.tokenizer.encode(start, add_special_tokens=False) if start else []
         return (*ids, *added), {
@@ -115,9 +123,38 @@ class ServedModel:
             for name, value in inputs.items()
         }
 
-    def _applied(self, chat: Chat, arguments: Mapping[str, Any], generates: bool) -> Rendered:
+    def _with_tools(self, messages: Messages, arguments: Mapping[str, Any], tools: ToolCalls | None) -> Messages:
+        """The messages, with tools and earlier calls as text where the notation is one that no template shows."""
+        if self.tool_format == JSON:
+            messages = with_shown_calls(self.templates, messages, arguments, FAMILIES[JSON])
+        if tools is None or self._shows_tools:
+            return messages
+        if tools.described is not None:
+            return with_description(self.templates, messages, arguments, describe(tools, self.templates))
+        self._report(
+            "tools",
+            "the chat template does not show the tools, so the model does not know them; --tool-format json describes "
+            "them in the prompt",
+        )
+        return messages
+
+    @cached_property
+    def _shows_tools(self) -> bool:
+        tool = {"name": "look_up", "description": "Looks up.", "parameters": {"type": "object", "properties": {}}}
+        said: Any = [{"type": "text", "text": "Hello"}] if self.takes_media else "Hello"
+        chat: Messages = [{"role": "user", "content": said}]
+        try:
+            return shows_tools(self.templates, chat, {}, [{"type": "function", "function": tool}])
+        except PromptError:  # it refuses tools, and will say so
+            return True
+
+    def _report(self, kind: str, what: str) -> None:
+        if (self.name, kind) not in _reported:
+            _reported.add((self.name, kind))
+            log.warning("a request: %s", what)
+
+    def _applied(self, messages: Messages, arguments: Mapping[str, Any], generates: bool) -> Rendered:
         tensors = {"return_tensors": "pt"} if self.takes_media else {}
-        messages = [dict(message) for message in chat.messages]
         try:
             made = applied(
                 self.templates,
@@ -130,9 +167,8 @@ class ServedModel:
             )
         except PromptError as error:
             raise PromptError(f"the chat template refuses these messages: {_reason(error.__cause__)}") from error
-        if self.name not in _reported and (lost := unshown(self.templates, messages, arguments)):
-            _reported.add(self.name)
-            log.warning("a request: %s", lost)
+        if (self.name, "calls") not in _reported and (lost := unshown(self.templates, messages, arguments)):
+            self._report("calls", lost)
         if not self.takes_media:
             return tuple(made["input_ids"]), {}
         inputs = {name: value for name, value in made.items() if name not in ("input_ids", "attention_mask")}
@@ -174,10 +210,10 @@ def load(options: ServeOptions) -> ServedModel:
     if source.is_built_in:
         model, tokenizer = source.load()
         tokenizer.chat_template = _DEMO_CHAT_TEMPLATE
-        return ServedModel(model, tokenizer, options.public_name)
+        return ServedModel(model, tokenizer, options.public_name, options.tool_format)
     loader = _loader_for_media(source)
     pair = source.load() if loader is None else _load_with_processor(source, loader)
-    return ServedModel(*pair, options.public_name)
+    return ServedModel(*pair, options.public_name, options.tool_format)
 
 
 def _loader_for_media(source: ModelSource) -> Any:

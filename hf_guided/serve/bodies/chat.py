@@ -416,8 +416,6 @@ def read_chat(body: object, defaults: Defaults) -> Call:
     )
 
 
-def shown_tools(constraint: Any, tool_choice: Any = None) -> tuple[dict[str, Any], ...] | None:
-    """The tools that the prompt shows: none that must not be called."""
-    if not isinstance(constraint, ToolCalls) or tool_choice == "none":
-        return None
-    return tuple(constraint.tools)
+def shown_tools(constraint: Any, tool_choice: Any = None) -> ToolCalls | None:
+    """The calls whose tools the prompt shows: none that must not be called."""
+    return constraint if isinstance(constraint, ToolCalls) and tool_choice != "none" else None
