@@ -32,13 +32,13 @@ class Chat:
     Args:
         messages: as transformers' templates read them: role and content, tool calls, tool answers; content is a text or
             a list of parts.
-        tools: whose tools the prompt shows; None shows none.
+        calls: whose tools the prompt shows; None shows none.
         template_variables: ``enable_thinking`` and the like; never a template, nor an argument of
             ``apply_chat_template``.
     """
 
     messages: tuple[Mapping[str, Any], ...]
-    tools: ToolCalls | None = None
+    calls: ToolCalls | None = None
     template_variables: Mapping[str, Any] = field(default_factory=dict)
 
 

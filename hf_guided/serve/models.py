@@ -107,9 +107,9 @@ class ServedModel:
             return tuple(self.tokenizer(prompt)["input_ids"]), {}
         if not isinstance(prompt, Chat):
             return prompt, {}
-        arguments = {**({} if prompt.tools is None else {"tools": prompt.tools.tools}), **template_variables}
+        arguments = {**({} if prompt.calls is None else {"tools": prompt.calls.tools}), **template_variables}
         arguments |= prompt.template_variables
-        messages = self._with_tools([dict(message) for message in prompt.messages], arguments, prompt.tools)
+        messages = self._with_tools([dict(message) for message in prompt.messages], arguments, prompt.calls)
         ids, inputs = self._applied(messages, arguments, generates)
         if thinks or not generates:
             return ids, inputs
@@ -123,14 +123,14 @@ class ServedModel:
             for name, value in inputs.items()
         }
 
-    def _with_tools(self, messages: Messages, arguments: Mapping[str, Any], tools: ToolCalls | None) -> Messages:
+    def _with_tools(self, messages: Messages, arguments: Mapping[str, Any], calls: ToolCalls | None) -> Messages:
         """The messages, with tools and earlier calls as text where the notation is one that no template shows."""
         if self.tool_format == JSON:
             messages = with_shown_calls(self.templates, messages, arguments, FAMILIES[JSON])
-        if tools is None or self._shows_tools:
+        if calls is None or self._shows_tools:
             return messages
-        if tools.described is not None:
-            return with_description(self.templates, messages, arguments, describe(tools, self.templates))
+        if calls.described is not None:
+            return with_description(self.templates, messages, arguments, describe(calls, self.templates))
         self._report(
             "tools",
             "the chat template does not show the tools, so the model does not know them; --tool-format json describes "
