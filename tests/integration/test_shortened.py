@@ -221,12 +221,18 @@ def test_thinking_that_the_limit_ends_counts_but_does_not_shorten(mode: str, spa
         ended = b"</think>" in guide.vocabulary.decode_bytes(taken[: fewest + spare - left])
         return by_format, by_both if ended else by_format
 
+    def of_thinking_too(matcher: Matcher, left: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        free = unlimited.matcher()
+        assert all(map(free.accept_token, taken[: fewest + spare - left]))
+        return by_masks(free, 10**6, width)[0], by_masks(matcher, left, width)[1]
+
+    unlimited = gate_constraint(guide.compile(constraint), guide.calls.gate(hg.Reasoning()), Opening.NOTHING)
     narrowed = 0
     for prompt, result in zip(PROMPTS, results, strict=True):
         taken = result.token_ids
         ids = tokenizer(prompt)["input_ids"]
         one = oracle(compiled.matcher(), ids, taken, fewest + spare, of_answer)
-        whole = oracle(compiled.matcher(), ids, taken, fewest + spare, by_masks)
+        whole = oracle(compiled.matcher(), ids, taken, fewest + spare, of_thinking_too)
         check(result, one._replace(log_mass=whole.log_mass), sampled=kwargs["do_sample"], shortened_by=one.log_mass)
         assert result.thinking_cut
         narrowed += one.narrowed
