@@ -12,8 +12,8 @@ the fast loop with the thread for masks on, off, and as the library decides; wit
 (warm), and with a guide that has only compiled (cold).
 
 With ``--sample``, a step of ``hg.sample`` and of masked sampling in transformers' loop with as many rows: a random
-model of the shape of Qwen2.5-0.5B with 131,072 tokens, where masks allow nearly all tokens (text) and few (digits). A
-step is the time from one forward pass to the next.
+model of the shape of Qwen2.5-0.5B, or of ``--shape``, with 131,072 tokens, where masks allow nearly all tokens (text)
+and few (digits). A step is the time from one forward pass to the next. The smaller the model, the more the step counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import torch
 
 import hf_guided as hg
 from benchmarks.common import Row, finish, parser, percentiles, rounded, table_of, turns
-from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid, random_model
+from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
 
@@ -228,9 +228,9 @@ def sampling_calls(model: Any, guide: hg.Guide, constraint: hg.Regex) -> dict[st
     }
 
 
-def sample_rows(rounds: int, **common: Any) -> list[dict[str, Any]]:
+def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
     """A row for each side and format."""
-    model, tokenizer = random_model("0.5b")
+    model, tokenizer = random_model(shape)
     guide = hg.Guide(model, tokenizer)
     rows = []
     for name, constraint in TEXTS.items():
@@ -244,7 +244,9 @@ def sample_rows(rounds: int, **common: Any) -> list[dict[str, Any]]:
             low, middle, high = percentiles(values, 20, 50, 80)
             figures = {"p20_ms": f"{low:.1f}", "p50_ms": f"{middle:.1f}", "p80_ms": f"{high:.1f}"}
             ratio = f"{middle / plain:.3f}"
-            rows.append({"model": "0.5b, random", "format": name, **common, "side": side, **figures, "ratio": ratio})
+            rows.append(
+                {"model": f"{shape}, random", "format": name, **common, "side": side, **figures, "ratio": ratio}
+            )
     return rows
 
 
@@ -278,11 +280,12 @@ def main() -> None:
     made.add_argument("--threads", type=int, default=1, help="torch threads")
     made.add_argument("--overlap", action="store_true", help="compare the thread for masks with none")
     made.add_argument("--sample", action="store_true", help="compare hg.sample with masked sampling")
+    made.add_argument("--shape", choices=SHAPES, default="0.5b", help="of the model for --sample")
     arguments = made.parse_args()
     if arguments.sample:
         arguments.results = arguments.results.with_name("decode_sample.csv")
         torch.set_num_threads(arguments.threads)
-        rows = sample_rows(arguments.rounds, rows=PARTICLES, threads=arguments.threads)
+        rows = sample_rows(arguments.shape, arguments.rounds, rows=PARTICLES, threads=arguments.threads)
         finish(arguments, rows, table_of(rows))
         return
     if arguments.overlap:

@@ -49,13 +49,16 @@ def main() -> None:
     made.add_argument("--layers", type=int, default=16)
     made.add_argument("--batch", type=int, nargs="+", default=[1, 4])
     made.add_argument("--tokens", type=int, default=24, help="of a string")
+    made.add_argument("--only", choices=("string", "record"), help="one format")
     arguments = made.parse_args()
     tokenizer = vocabularies.fast_tekken()
     model = billion(tokenizer, arguments.layers)
     guide = hg.Guide(model, tokenizer)
-    asked = {"string": hg.Regex("[a-z ]{2000,}"), "record": hg.JsonSchema(record12()["schema"], whitespace="compact")}
+    asked = {"string": hg.Regex("[a-z ]{1,2000}"), "record": hg.JsonSchema(record12()["schema"], whitespace="compact")}
     rows: list[dict[str, Any]] = []
     for name, constraint in asked.items():
+        if arguments.only not in (None, name):
+            continue
         guide.warm_up(constraint)
         least = guide.compile(constraint).matcher().min_tokens_to_finish() or 0
         for side, kwargs in SIDES.items():

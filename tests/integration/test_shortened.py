@@ -166,10 +166,11 @@ def answers(asked: Any, limit: int, name: str = "demo", **kwargs: Any) -> list[A
         )
 
 
-def check(result: Any, found: Found, *, sampled: bool, exact: float = 1e-5) -> None:
+def check(result: Any, found: Found, *, sampled: bool, exact: float = 1e-5, shortened_by: float | None = None) -> None:
     """The result against the oracle; generate() makes float32 of the logits."""
     assert result.limit_log_mass == pytest.approx(found.log_mass, abs=exact)
-    assert result.shortened == (math.exp(found.log_mass) < 0.5 if sampled else bool(found.overruled))
+    lost = found.log_mass if shortened_by is None else shortened_by
+    assert result.shortened == (math.exp(lost) < 0.5 if sampled else bool(found.overruled))
 
 
 @pytest.mark.parametrize(("mode", "asked", "spare"), once_each(MODES, list(ASKED), [0, 1, 3, 6]))
@@ -203,8 +204,8 @@ THINK = hg.Reasoning(max_tokens=12)
 
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "processor", "processor, sampling"])
 @pytest.mark.parametrize("spare", [0, 2, 8])
-def test_thinking_that_the_limit_ends_does_not_count(mode: str, spare: int) -> None:
-    """The steps of the answer do, as by the masks after the thinking."""
+def test_thinking_that_the_limit_ends_counts_but_does_not_shorten(mode: str, spare: int) -> None:
+    """Only the steps of the answer can, as by the masks after the thinking."""
     tokenizer, guide = stage()[1:]
     kwargs, constraint = MODES[mode], ASKED["compact"]
     gate = guide.calls.gate(THINK)
@@ -220,12 +221,19 @@ def test_thinking_that_the_limit_ends_does_not_count(mode: str, spare: int) -> N
         ended = b"</think>" in guide.vocabulary.decode_bytes(taken[: fewest + spare - left])
         return by_format, by_both if ended else by_format
 
+    def of_thinking_too(matcher: Matcher, left: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        free = unlimited.matcher()
+        assert all(map(free.accept_token, taken[: fewest + spare - left]))
+        return by_masks(free, 10**6, width)[0], by_masks(matcher, left, width)[1]
+
+    unlimited = gate_constraint(guide.compile(constraint), guide.calls.gate(hg.Reasoning()), Opening.NOTHING)
     narrowed = 0
     for prompt, result in zip(PROMPTS, results, strict=True):
         taken = result.token_ids
         ids = tokenizer(prompt)["input_ids"]
         one = oracle(compiled.matcher(), ids, taken, fewest + spare, of_answer)
-        check(result, one, sampled=kwargs["do_sample"])
+        whole = oracle(compiled.matcher(), ids, taken, fewest + spare, of_thinking_too)
+        check(result, one._replace(log_mass=whole.log_mass), sampled=kwargs["do_sample"], shortened_by=one.log_mass)
         assert result.thinking_cut
         narrowed += one.narrowed
     assert narrowed
