@@ -45,6 +45,7 @@ import hf_guided as hg
 from benchmarks.common import Row, hardware, parser, record12, runs_here, table_of, turns, write_csv
 from benchmarks.decode_cases import SHAPES, Case, Task, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, Outlines, XGrammar
+from hf_guided.guide import calls_of
 from hf_guided.session.mask_kernel import kernel_in_use
 from hf_guided.vocabulary.bitmask import words
 
@@ -196,7 +197,7 @@ class Model:
 
     def sent_bytes(self, guide: hg.Guide) -> int:
         """Bytes of masks that the guide's table has sent to the device."""
-        table = guide.calls.tables.of(self.model.device)
+        table = calls_of(guide).tables.of(self.model.device)
         return 0 if table is None else table.sent_bytes
 
     def check(self, name: str, side: str, found: Sequence[Sequence[int]], tokens: int) -> None:

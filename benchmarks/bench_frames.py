@@ -26,6 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import hf_guided as hg
 from benchmarks.common import finish, parser, table_of
 from hf_guided import demo
+from hf_guided.guide import calls_of
 from hf_guided.hf.decode.call import DecodeOptions
 from hf_guided.serve.app import build_app
 from hf_guided.serve.options import ServeOptions
@@ -104,7 +105,7 @@ def tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterat
 
     def loop(count: int) -> None:
         session = guide.session(constraint, overlap=False)  # the text need not close within so few tokens
-        generate(count, custom_generate=guide.calls.decoder_of(session, DecodeOptions(closes=False)))
+        generate(count, custom_generate=calls_of(guide).decoder_of(session, DecodeOptions(closes=False)))
 
     for name, run in {"processor": processor, "with the companion": companion, "fast loop": loop}.items():
         yield f"a token: {name}", of_a_token(run)

@@ -20,6 +20,7 @@ import torch
 import hf_guided as hg
 from benchmarks.common import finish, parser, table_of
 from hf_guided import demo
+from hf_guided.guide import calls_of
 from hf_guided.hf.decode.call import DecodeOptions
 from tests import vocabularies
 from tests.browser import MISSING, chromium, visit
@@ -48,7 +49,7 @@ def measure(name: str, tokens: int, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         for trace in least:
             session = guide.session(LANGUAGE, trace=trace, overlap=False)
-            decoder = guide.calls.decoder_of(
+            decoder = calls_of(guide).decoder_of(
                 session, DecodeOptions(closes=False)
             )  # the text is cut, at any number of tokens
             began = time.process_time()

@@ -14,6 +14,7 @@ from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBa
 import hf_guided as hg
 from benchmarks.tiny_configs import FIRST_BYTE, PAD, STOP, tiny_config
 from benchmarks.tiny_models import extra_inputs, tiny_model, tokenizer
+from hf_guided.guide import calls_of
 from hf_guided.hf.decode.call import DecodeOptions
 
 MAX_NEW_TOKENS = 24
@@ -158,7 +159,7 @@ class Case:
     ) -> Run:
         # Outputs are cut long before their text could close, so that few steps show the whole of a text's beginning.
         loop = DecodeOptions(**options, closes=False)
-        decoder = self.guide.calls.decoder_of(self.guide.session(list(constraints)), loop)
+        decoder = calls_of(self.guide).decoder_of(self.guide.session(list(constraints)), loop)
         rows_ = self.generate(rows, custom_generate=decoder, **arguments)
         return Run(rows_, decoder.plain_reason)
 

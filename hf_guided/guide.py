@@ -93,8 +93,7 @@ class Guide:
             tokenizer_of(tokenizer), padded_size=logits_width(model), stop_token_ids=(*known, *stop_token_ids)
         )
         self._not_continuous = continuous_batching_reason(model)
-        # For the other rooms of this package, which make calls of their own.
-        self.calls = Calls(self.vocabulary, tokenizer, Compiler(self.vocabulary, options), Ranks.of(model))
+        self._calls = Calls(self.vocabulary, tokenizer, Compiler(self.vocabulary, options), Ranks.of(model))
 
     @property
     def tokenizer(self) -> Any:
@@ -113,13 +112,13 @@ class Guide:
         Raises:
             InvalidConstraint: the constraint is malformed. Parts that cannot be enforced are reported, not raised.
         """
-        return self.calls.compiler.audit(self.calls.required(constraint), backend)
+        return self._calls.compiler.audit(self._calls.required(constraint), backend)
 
     @explains_its_arguments(of_guide("submit"))
     @reading("Guide.submit")
     def submit(self, constraint: Any, backend: str = "auto") -> Future[CompiledConstraint]:
         """Compile on the pool; equal constraints share one future. See ``compile``."""
-        return self.calls.compiler.submit(self.calls.required(constraint), backend)
+        return self._calls.compiler.submit(self._calls.required(constraint), backend)
 
     @explains_its_arguments(of_guide("compile"))
     @reading("Guide.compile")
@@ -136,7 +135,7 @@ class Guide:
             UnwritableConstraint: it needs bytes that this vocabulary cannot write.
             CompileLimitExceeded: a backend gave up.
         """
-        return self.calls.compiler.compile(self.calls.required(constraint), backend)
+        return self._calls.compiler.compile(self._calls.required(constraint), backend)
 
     @explains_its_arguments(of_guide("warm_up"))
     @reading("Guide.warm_up")
@@ -190,9 +189,9 @@ class Guide:
 
     def _grammar_text(self, constraint: Any, backend: str) -> str:
         check("backend", backend, SHARED_BACKEND)
-        required = self.calls.required(constraint)
+        required = self._calls.required(constraint)
         try:
-            return grammar_text(self.calls.compiler.compile(required, backend), self.vocabulary)
+            return grammar_text(self._calls.compiler.compile(required, backend), self.vocabulary)
         except UnsupportedConstraint as error:
             raise not_shared(required, backend, error) from None
 
@@ -306,7 +305,7 @@ class Guide:
         """
         loop = DecodeOptions(jump_forward, retokenize, draft, streamer, stop_strings, seeds, num_top(logprobs))
         session = self.session(constraint, prefix=prefix, **options)
-        return self.calls.decoder_of(session, loop, options.get("backend", "auto"))
+        return self._calls.decoder_of(session, loop, options.get("backend", "auto"))
 
     @explains_its_arguments(of_guide("session"))
     @with_fields(SessionOptions)
@@ -337,8 +336,8 @@ class Guide:
                 "prefix, reasoning: expected one of the two, for a prefix begins the answer, and thinking comes before "
                 "it; leave one out"
             )
-        requests = self.calls.requests(constraints, prefixes, options.backend, options.reasoning)
-        return self.calls.session_of(requests, options, per_prompt=per_prompt)
+        requests = self._calls.requests(constraints, prefixes, options.backend, options.reasoning)
+        return self._calls.session_of(requests, options, per_prompt=per_prompt)
 
     @reading("Guide.trace")
     def trace(
@@ -371,7 +370,7 @@ class Guide:
                 f"trace: expected sequences (rows, length) as generate() returns them, and one of their rows, got "
                 f"{tuple(sequences.shape)} and row {row}"
             )
-        named = None if constraint is None else self.calls.required(constraint)
+        named = None if constraint is None else self._calls.required(constraint)
         masses = partial(seam.log_masses, row)
         return seam.recorder.trace(sequences, row, seam.stop_token_ids, length, self.vocabulary, named, masses)
 
@@ -408,7 +407,7 @@ class Guide:
             raise UnsupportedModel(self._not_continuous)
         from .hf.continuous_batching.attach import attach  # imports large parts of transformers
 
-        attach(manager, self.vocabulary, self.calls.tables, self.session)
+        attach(manager, self.vocabulary, self._calls.tables, self.session)
         return manager
 
     @explains_its_arguments(of_guide("read"))
@@ -455,9 +454,9 @@ class Guide:
         check("token_ids", token_ids, TOKEN_IDS)
         ids: list[int] = token_ids.tolist() if hasattr(token_ids, "tolist") else [*token_ids]
         given = SessionOptions(**options)
-        [request] = self.calls.requests([coerce(constraint)], [prefix], given.backend, given.reasoning)
+        [request] = self._calls.requests([coerce(constraint)], [prefix], given.backend, given.reasoning)
         new_reader = partial(
-            self.calls.reader_of, request, given, pad_token_id=pad_token_id, stats=stats, prompt=prompt
+            self._calls.reader_of, request, given, pad_token_id=pad_token_id, stats=stats, prompt=prompt
         )
         result = new_reader().read(ids)
         if result.finish_reason == "dead_end" and not result.token_ids:
@@ -491,14 +490,19 @@ class Guide:
     ) -> RowReader:
         """A reader of one output row, for use while it is being generated; arguments as for ``read``."""
         given = SessionOptions(**options)
-        [request] = self.calls.requests([coerce(constraint)], [prefix], given.backend, given.reasoning)
-        return self.calls.reader_of(request, given, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
+        [request] = self._calls.requests([coerce(constraint)], [prefix], given.backend, given.reasoning)
+        return self._calls.reader_of(request, given, pad_token_id=pad_token_id, stats=stats, prompt=prompt)
 
     @reading("Guide.close")
     def close(self, timeout_s: float) -> bool:
         """End the threads that compile; see ``Compiler.close``."""
-        return self.calls.compiler.close(timeout_s)
+        return self._calls.compiler.close(timeout_s)
 
     def stats(self) -> CompilerStats:
         """The cost of compiling so far: cache hits, misses, failures, milliseconds."""
-        return self.calls.compiler.stats()
+        return self._calls.compiler.stats()
+
+
+def calls_of(guide: Guide) -> Calls:
+    """What the other rooms of this package make calls of."""
+    return guide._calls

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import hf_guided as hg
+from hf_guided.guide import calls_of
 from hf_guided.serve.engines.jobs import Engine, RunningJob
 from hf_guided.serve.job import Ended, Event, Job, NewTokens, Sampling
 from hf_guided.session.logprobs import TokenLogprob
@@ -27,7 +28,7 @@ def job(
     **settings: Any,
 ) -> Job:
     """A job whose settings are those of ``Sampling`` and of ``Job``."""
-    [request] = guide.calls.requests([constraint], [None], "native", reasoning)
+    [request] = calls_of(guide).requests([constraint], [None], "native", reasoning)
     if request.compiled is not None:
         request.compiled.result()
     sampling = Sampling(**{key: settings.pop(key) for key in _SAMPLING & settings.keys()})

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from ..errors import GenerationError, InvalidArgument, UnsupportedModel
+from ..guide import calls_of
 from ..hf.compat import continuous_batching_reason
 from ..hf.decode.processors import Scoring
 from ..hf.generation_settings import GenerationSettings
@@ -113,7 +114,8 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
         read = []
         for answer in answers:
             options = plan.options.session(plan.stop_token_ids, budget)
-            reader = plan.guide.calls.reader_of(plan.requests[i], options, pad_token_id=plan.pad_token_id, stats=stats)
+            pad = plan.pad_token_id
+            reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=pad, stats=stats)
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
         read = _with_limit(plan, i, prompt, budget, read)
         if plan.options.top_logprobs is not None:
@@ -219,7 +221,7 @@ def _logprobs(
     options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
     return logprobs_of(
         plan.model,
-        plan.guide.calls.session_of([plan.requests[index]], options, per_prompt=False),
+        calls_of(plan.guide).session_of([plan.requests[index]], options, per_prompt=False),
         prompt,
         [output.generated_tokens for output in outputs],
         [output.logprobs for output in outputs],

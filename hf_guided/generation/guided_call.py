@@ -13,7 +13,7 @@ from typing import Any
 
 from ..backends.base import CompiledConstraint
 from ..constraints.argument_checks import Rule, check
-from ..guide import Guide
+from ..guide import Guide, calls_of
 from ..hf.compat import check_pair, generation_eos_token_ids, logits_width, with_cache_argument
 from ..hf.decode.call import DecodeOptions
 from ..hf.decoder import GuidedDecoder
@@ -121,16 +121,17 @@ class GuidedCall:
         copies: int = 1,
         sampled: bool | None,
     ):
-        self._calls, self._requests, self._options = guide.calls, requests, options
-        decides = guide.calls.ranks is None or guide.calls.ranks.first  # only there the masks are known
+        calls = calls_of(guide)
+        self._calls, self._requests, self._options = calls, requests, options
+        decides = calls.ranks is None or calls.ranks.first  # only there the masks are known
         self._beams, self._copies, self._sampled = beams, copies, sampled if decides else None
-        self.new_session: Callable[[], Session] = partial(guide.calls.session_of, requests, options)
+        self.new_session: Callable[[], Session] = partial(calls.session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
         if loop is None:
             self.seam = GuidedLogitsProcessor(self.new_session())
         else:
-            self.seam = guide.calls.decoder_of(self.new_session(), loop, options.backend)
+            self.seam = calls_of(guide).decoder_of(self.new_session(), loop, options.backend)
         self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:

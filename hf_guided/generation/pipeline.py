@@ -26,6 +26,7 @@ from ..constraints.coerce import coerce, coerce_batch
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BatchSizeError, InvalidArgument, PromptError
+from ..guide import calls_of
 from ..hf.calls import Futures
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -152,7 +153,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         backend = kwargs.get("backend", self._forward_params.get("backend", "auto"))
         guide = guide_for(self.model, self.tokenizer)
         # A bad constraint raises here, before any prompt is run.
-        check_compiled(guide.calls.requests(constraints, [None] * len(constraints), backend, futures=compiled))
+        check_compiled(calls_of(guide).requests(constraints, [None] * len(constraints), backend, futures=compiled))
         kwargs[_COMPILED] = compiled
         if isinstance(given, list):
             return super().__call__(_pair(text_inputs, given), **kwargs)
@@ -273,7 +274,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         guide = guide_for(self.model, self.tokenizer)
         constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
-        requests = guide.calls.requests(constraints, prefixes, options.backend, options.reasoning, futures=compiled)
+        requests = calls_of(guide).requests(constraints, prefixes, options.backend, options.reasoning, futures=compiled)
         check_settings(requests, settings)
         input_ids = batch.inputs["input_ids"]
         check_budgets(requests, settings, input_ids[:: batch.copies].tolist())

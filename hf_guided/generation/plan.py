@@ -14,7 +14,7 @@ from ..constraints.coerce import coerce_batch
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
-from ..guide import Guide
+from ..guide import Guide, calls_of
 from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
@@ -104,7 +104,7 @@ def plan(
     ranks = Ranks.of(model)
     if ranks is None:
         return make()
-    if guide.calls.ranks is None:
+    if calls_of(guide).ranks is None:
         raise InvalidArgument(
             "guide: several processes hold this model, and would mask each by itself with a guide that was made "
             "without it; make it with this model, or leave it out"
@@ -144,7 +144,7 @@ def _plan(
     if options.stream:
         _check_stream(settings, options, generate_kwargs)
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
-    requests = guide.calls.requests(constraints, prefixes, options.backend, options.reasoning)
+    requests = calls_of(guide).requests(constraints, prefixes, options.backend, options.reasoning)
     check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
     for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
@@ -313,7 +313,7 @@ def _check_stream(settings: GenerationSettings, options: GenerateOptions, genera
 
 def _check_logprobs(settings: GenerationSettings, guide: Guide, generate_kwargs: Mapping[str, Any]) -> None:
     """Raise where log probabilities are not known."""
-    if guide.calls.ranks is not None:
+    if calls_of(guide).ranks is not None:
         raise UnsupportedModel("logprobs: nothing is recorded of a model in several processes; leave it out")
     _check_tokens_are_final("logprobs", settings, generate_kwargs)
 

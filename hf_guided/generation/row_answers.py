@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..constraints.values import Constraint
 from ..errors import HFGuidedError, InvalidArgument, PromptError
-from ..guide import Guide
+from ..guide import Guide, calls_of
 from ..hf.generation_settings import GenerationSettings, sampling_at
 from ..hf.seeds import row_seed
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -101,7 +101,7 @@ class RowAnswers:
         self.spent: list[SessionStats] = []  # statistics of each call of ``generate``
         self._positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         if default is not None:
-            requests = self._guide.calls.requests([default], [None], settings.backend)
+            requests = calls_of(self._guide).requests([default], [None], settings.backend)
             check_compiled(requests)
             check_budgets(requests, GenerationSettings(model, {"max_new_tokens": settings.max_new_tokens}), [()])
         self._sampling = sampling_at(settings.temperature, settings.top_p)

@@ -38,7 +38,7 @@ from ..constraints.argument_advice import SAMPLE, explains_its_arguments
 from ..constraints.argument_checks import SAMPLE as RULES
 from ..constraints.argument_checks import check
 from ..errors import EmptyIntersection, InvalidConstraint, UnsupportedModel, reading
-from ..guide import Guide
+from ..guide import Guide, calls_of
 from ..hf.compat import in_step_with_others, with_cache_argument
 from ..hf.decode.cache_slots import CacheSlots, check_reorders
 from ..hf.decode.call import GenerateCall
@@ -301,7 +301,7 @@ def sample(
         for name, value in zip(RULES, (particles, temperature, method, describe), strict=True):
             check(name, value, RULES[name])
         guide = guide_for(model, tokenizer, guide)
-        if guide.calls.ranks is not None or in_step_with_others(model):
+        if calls_of(guide).ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("sample: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(guide=guide, backend=backend, draft=None, documents=documents, describe=describe)
         options = replace(options, chat_template_kwargs=chat_template_kwargs)
@@ -320,10 +320,10 @@ def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, tempera
     inputs, constraint = plan.inputs.batch([index], 1)[1], plan.constraints[index]
     limit = plan.settings.max_new_tokens(plan.start_of_output(inputs)) or DEFAULT_MAX_NEW_TOKENS
     options = replace(plan.options.session(plan.stop_token_ids, limit), overlap=False)
-    session = plan.guide.calls.session_of([plan.requests[index]], options)
+    session = calls_of(plan.guide).session_of([plan.requests[index]], options)
     generator = None if seeds is None else torch.Generator().manual_seed(as_int64(seeds[index]))
     stops = plan.stop_token_ids
-    filler = MaskFiller(plan.guide.vocabulary, stops, tables=plan.guide.calls.tables)
+    filler = MaskFiller(plan.guide.vocabulary, stops, tables=calls_of(plan.guide).tables)
     [row] = session.begin(1)
     particles = Particles(row, filler, stops, session.tokens_left, most, temperature, method, generator)
 

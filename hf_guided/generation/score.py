@@ -25,7 +25,7 @@ from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
 from ..constraints.coerce import coerce
 from ..constraints.values import Choice, JsonSchema
 from ..errors import InvalidConstraint, UnsupportedModel, reading, shown
-from ..guide import Guide
+from ..guide import Guide, calls_of
 from ..hf.compat import in_step_with_others
 from ..hf.decode.forced_text import ForcedText
 from ..options import DEFAULT_MAX_NEW_TOKENS
@@ -270,7 +270,7 @@ def score(
         check("max_prefixes", max_prefixes, whole(1))
         check("describe", describe, FLAG)
         guide = guide_for(model, tokenizer, guide)
-        if guide.calls.ranks is not None or in_step_with_others(model):
+        if calls_of(guide).ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(
             guide=guide,
@@ -334,7 +334,7 @@ class _Scorer:
         start = len(self._logits.before[0])
         budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
         options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
-        calls, stops = plan.guide.calls, plan.stop_token_ids
+        calls, stops = calls_of(plan.guide), plan.stop_token_ids
         self._session = calls.session_of([plan.requests[i] for i in indices], options)
         forced = ForcedText(vocabulary, calls.continuation, stops, retokenize=False, may_stop=True)
         self._searches = [
@@ -384,7 +384,7 @@ class _Scorer:
         for number, (i, before) in enumerate(zip(self._indices, self._logits.before, strict=True)):
             for option in _choice_of(self._plan, i).options:
                 rows.append(number)
-                tokens.append(self._plan.guide.calls.continuation(before, option.encode()) if option else [])
+                tokens.append(calls_of(self._plan.guide).continuation(before, option.encode()) if option else [])
         logprobs: list[list[float]] = [[] for _ in self._indices]
         step = self._plan.step
         for first in range(0, len(rows), step):

@@ -20,6 +20,7 @@ from ..generation.api import generate
 from ..generation.guided_call import check_budgets, check_compiled, guide_for
 from ..generation.prompts import Prompt, as_prompts, encoded, prepared
 from ..generation.templates import TemplateOptions
+from ..guide import calls_of
 from ..hf.generation_settings import GenerationSettings
 from ..session.options import SessionOptions
 from ..session.reasoning import Reasoning
@@ -113,7 +114,7 @@ class GuidedSampler:
         Raises:
             HFGuidedError: it cannot be enforced, or not within ``max_completion_length`` tokens.
         """
-        requests = self._guide.calls.requests([constraint], [None], self._settings.backend)
+        requests = calls_of(self._guide).requests([constraint], [None], self._settings.backend)
         check_compiled(requests)
         check_budgets(requests, GenerationSettings(self._trainer.model, self._kwargs), [()])
 
@@ -179,9 +180,9 @@ class GuidedSampler:
         model = GenerationSettings(self._trainer.model, self._kwargs)
         stops = guide.vocabulary.stops_with_logits(model.stop_token_ids())
         free = [None] * len(completions.results)  # no prefixes
-        requests = guide.calls.requests(completions.constraints, free, settings.backend, settings.reasoning)
+        requests = calls_of(guide).requests(completions.constraints, free, settings.backend, settings.reasoning)
         options = SessionOptions(settings.backend, stops, max_new_tokens=model.max_new_tokens(0))
-        session = guide.calls.session_of(requests, options)
+        session = calls_of(guide).session_of(requests, options)
         masks = []
         for row, result in zip(session.begin(len(requests), completions.prompt_ids), completions.results, strict=True):
             bitmask = allocate_bitmask(len(result.token_ids), self.vocab_size)

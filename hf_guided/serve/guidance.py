@@ -16,7 +16,7 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, json_style
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
-from ..guide import Guide
+from ..guide import Guide, calls_of
 from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
@@ -65,7 +65,7 @@ class Guidance:
                 "thinking; use 'auto'"
             )
         self._reasoning = None if markers is None else Reasoning(*markers, options.max_thinking_tokens)
-        self.guide.calls.gate(self._reasoning)  # raises now, too
+        calls_of(self.guide).gate(self._reasoning)  # raises now, too
         self._metrics = metrics
         self.queue = CompileQueue(compiler.workers)
 
@@ -88,7 +88,7 @@ class Guidance:
             reasoning = self._reasoning if self.thinks(call) else None
             settings = self._settings(call, min(max_new_tokens))
             constraint = self._bound(call)
-            [guided] = self.guide.calls.requests([None], [None], reasoning=reasoning)
+            [guided] = calls_of(self.guide).requests([None], [None], reasoning=reasoning)
             if constraint is not None:
                 try:
                     guided = await self._compiled(constraint, reasoning, client)
@@ -158,11 +158,11 @@ class Guidance:
         requests: list[Request] = []
 
         def submit() -> Future[Any]:
-            requests[:] = self.guide.calls.requests([constraint], [None], reasoning=reasoning)
+            requests[:] = calls_of(self.guide).requests([constraint], [None], reasoning=reasoning)
             assert requests[0].compiled is not None
             return requests[0].compiled
 
-        known = self.guide.calls.compiler.knows(self.guide.calls.required(constraint))
+        known = calls_of(self.guide).compiler.knows(calls_of(self.guide).required(constraint))
         self._metrics.count("compile_cache_hits" if known else "compile_cache_misses")
         future = submit() if known else await self.queue.begin(client, submit)
         done = asyncio.wrap_future(future)

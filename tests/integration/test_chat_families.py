@@ -22,6 +22,7 @@ from hf_guided.constraints.values import Constraint
 from hf_guided.generation.partial import PartialRow
 from hf_guided.generation.prompts import encoded, prepared
 from hf_guided.generation.templates import TemplateOptions
+from hf_guided.guide import calls_of
 from hf_guided.serve.answers.answer import Answer
 from hf_guided.serve.job import Job, Sampling
 from tests import vocabularies
@@ -120,7 +121,7 @@ def ids_of(name: str, text: str) -> list[int]:
     """The tokens of an answer, and one that ends it."""
     guide = guide_of(name)
     text = re.split(ENDS, text)[0] if name not in ONE_CALL else text
-    gate = guide.calls.gate(hg.Reasoning())
+    gate = calls_of(guide).gate(hg.Reasoning())
     start: list[int] = []
     if gate is not None and text.startswith(gate.reasoning.start):
         start, text = [*gate.start_ids], text.removeprefix(gate.reasoning.start)
@@ -141,7 +142,7 @@ def read(
     for token_id in ids:
         row.add_tokens([token_id])
     assert (row.end(ids).result.value, row.end(ids).text) == (whole.value, whole.text)  # type: ignore[union-attr]
-    [request] = guide.calls.requests([constraint], [None], reasoning=reasoning)
+    [request] = calls_of(guide).requests([constraint], [None], reasoning=reasoning)
     contents = []
     for size in (1, len(ids)):
         answer = Answer(
@@ -242,7 +243,7 @@ LINE_ENDS = {
 @pytest.mark.parametrize("name", [name for name in published.NAMES if name in LINE_ENDS])
 def test_line_ends_after_thinking_are_allowed_and_not_demanded(name: str) -> None:
     guide = guide_of(name)
-    gate = guide.calls.requests([DRY], [None], reasoning=hg.Reasoning())[0].gate
+    gate = calls_of(guide).requests([DRY], [None], reasoning=hg.Reasoning())[0].gate
     assert gate is not None
     thought = [*gate.start_ids, *guide.tokenizer.encode(f"Hm.{gate.reasoning.end}", add_special_tokens=False)]
     for constraint, text in (

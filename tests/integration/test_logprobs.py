@@ -24,6 +24,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import hf_guided as hg
 from hf_guided.generation.continuous import logprobs_of
+from hf_guided.guide import calls_of
 from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.logprobs import LogprobRecorder
 from hf_guided.session.tensor_parallel import Ranks
@@ -440,7 +441,7 @@ def test_beams_of_a_decoder_are_refused() -> None:
 
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     guide = hg.Guide(family("llama")[0], vocabularies.tiny_byte_level())
-    monkeypatch.setattr(guide.calls, "ranks", Ranks.__new__(Ranks))
+    monkeypatch.setattr(calls_of(guide), "ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="logprobs"):
         guide.decoder(CHOICE, logprobs=True)
     with pytest.raises(hg.UnsupportedModel, match="logprobs"):

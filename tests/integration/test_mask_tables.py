@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hf_guided.guide import calls_of
 from hf_guided.hf.logits_processor import GuidedLogitsProcessor
 from hf_guided.session import mask_table, transfers
 from hf_guided.vocabulary.bitmask import words
@@ -94,5 +95,5 @@ def test_masked_scores_are_the_same(mode: Mode, rows: int, on_device: bool) -> N
     for found, wanted in zip(seen, scores, strict=True):
         kind = as_int[wanted.element_size()]
         assert torch.equal(found.view(kind), wanted.view(kind))
-    tables = list(stage.guide.calls.tables._tables.values())
+    tables = list(calls_of(stage.guide).tables._tables.values())
     assert all(table.sent_bytes for table in tables if table.device.type == "cuda" and rows)

@@ -20,6 +20,7 @@ from hf_guided.generation.prompt_inputs import PromptInputs
 from hf_guided.generation.prompts import prepared
 from hf_guided.generation.run import Batch
 from hf_guided.generation.templates import TemplateOptions
+from hf_guided.guide import calls_of
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests import media_models, vocabularies
 from tests.integration import families, models
@@ -193,7 +194,7 @@ def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, m
     inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
     batch = Batch(replace(planned, inputs=inputs), [0, 1])
     monkeypatch.setattr(model.config, "is_encoder_decoder", True)
-    monkeypatch.setattr(guide.calls, "reader_of", lambda *_, prompt, **__: prompt)
+    monkeypatch.setattr(calls_of(guide), "reader_of", lambda *_, prompt, **__: prompt)
     assert [batch.reader(row) for row in range(6)] == [[0, 11]] * 3 + [[0, 12]] * 3
 
 

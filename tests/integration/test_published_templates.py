@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from transformers import PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
+from hf_guided.guide import calls_of
 from hf_guided.serve.answers.answer import Answer
 from hf_guided.serve.bodies.chat import read_chat
 from hf_guided.serve.bodies.generation import Defaults
@@ -399,8 +400,8 @@ def test_the_channels_of_a_free_answer(thought: str, size: int) -> None:
     if name not in NAMES:
         pytest.skip(f"no {name} in {FOLDER}")
     guide = hg.Guide(model_of(name), tokenizer_of(name))
-    gate = guide.calls.requests([None], [None], reasoning=hg.Reasoning())[0].gate
-    header = guide.calls.answer_header
+    gate = calls_of(guide).requests([None], [None], reasoning=hg.Reasoning())[0].gate
+    header = calls_of(guide).answer_header
     assert header == "<|channel|>final<|message|>"
     analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
     ids = tokenizer_of(name).encode(f"{analysis}{header}It is dry.<|return|>", add_special_tokens=False)

@@ -13,6 +13,7 @@ import torch
 from transformers import LogitsProcessor, PreTrainedTokenizerBase, pipeline
 
 import hf_guided as hg
+from hf_guided.guide import calls_of
 from tests.effort import repeats
 from tests.integration.models import llama, t5
 from tests.pairs import once_each
@@ -260,7 +261,7 @@ def test_free_rows_and_cut_thinking() -> None:
     [free] = hg.generate(model, tokenizer, PROMPTS["start"], None, **kwargs)
     [alone] = hg.generate(model, tokenizer, PROMPTS["start"], None, guide=guide, do_sample=False, max_new_tokens=20)
     assert free == alone and free.thinking is None
-    gate = guide.calls.gate(endless)
+    gate = calls_of(guide).gate(endless)
     assert gate is not None
     ids = [*gate.start_ids, *tokenizer("so it is", add_special_tokens=False)["input_ids"]]
     cut = guide.read(ASKED, ids, reasoning=endless)

@@ -14,6 +14,7 @@ import torch
 
 import hf_guided as hg
 from hf_guided.generation.prefix_logits import PrefixLogits
+from hf_guided.guide import calls_of
 from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.session.tensor_parallel import Ranks
@@ -332,6 +333,6 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = family("llama")
     guide = hg.Guide(model, vocabularies.tiny_byte_level())
-    monkeypatch.setattr(guide.calls, "ranks", Ranks.__new__(Ranks))
+    monkeypatch.setattr(calls_of(guide), "ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="score"):
         hg.score(model, guide.tokenizer, "The", OPTIONS, guide=guide)

@@ -28,6 +28,7 @@ from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import FrameEngine
 from hf_guided.cli import commands as cli
 from hf_guided.generation.row_answers import RowSettings
+from hf_guided.guide import calls_of
 from hf_guided.integrations.answer_columns import AnswerColumns
 from hf_guided.session import limit_record
 from hf_guided.session.reasoning import Opening
@@ -208,7 +209,7 @@ def test_thinking_that_the_limit_ends_counts_but_does_not_shorten(mode: str, spa
     """Only the steps of the answer can, as by the masks after the thinking."""
     tokenizer, guide = stage()[1:]
     kwargs, constraint = MODES[mode], ASKED["compact"]
-    gate = guide.calls.gate(THINK)
+    gate = calls_of(guide).gate(THINK)
     assert gate is not None
     compiled = gate_constraint(guide.compile(constraint), gate, Opening.NOTHING)
     fewest = compiled.matcher().min_tokens_to_finish()
@@ -226,7 +227,7 @@ def test_thinking_that_the_limit_ends_counts_but_does_not_shorten(mode: str, spa
         assert all(map(free.accept_token, taken[: fewest + spare - left]))
         return by_masks(free, 10**6, width)[0], by_masks(matcher, left, width)[1]
 
-    unlimited = gate_constraint(guide.compile(constraint), guide.calls.gate(hg.Reasoning()), Opening.NOTHING)
+    unlimited = gate_constraint(guide.compile(constraint), calls_of(guide).gate(hg.Reasoning()), Opening.NOTHING)
     narrowed = 0
     for prompt, result in zip(PROMPTS, results, strict=True):
         taken = result.token_ids

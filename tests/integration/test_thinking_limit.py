@@ -20,6 +20,7 @@ from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.guide import calls_of
 from hf_guided.serve import models
 from tests.integration.test_reasoning import HOT, MODES, PROMPTS, loaded
 from tests.integration.test_serve_answers import THINKING, THINKS
@@ -131,7 +132,7 @@ def test_an_assistant_drafts_thinking() -> None:
 
 def thought(guide: hg.Guide, tokens: int, *, ends: bool) -> list[int]:
     """The tokens of a thinking with so many tokens between its markers."""
-    gate = guide.calls.gate(hg.Reasoning())
+    gate = calls_of(guide).gate(hg.Reasoning())
     assert gate is not None
     [letter] = [i for i, data in enumerate(guide.vocabulary.token_bytes) if data == b"a"][:1]
     end = guide.vocabulary.encode_bytes(b"</think>") if ends else []

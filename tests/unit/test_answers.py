@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.guide import calls_of
 from hf_guided.serve.answers.answer import Answer
 from hf_guided.serve.answers.parts import CallArguments, CallBegins, StopStrings, Text, Thinking
 from hf_guided.serve.answers.response import ResponseWriter
@@ -57,7 +58,7 @@ def answer_of(
     guide: hg.Guide, constraint: Any = None, reasoning: hg.Reasoning | None = None, index: int = 0, **more: Any
 ) -> Answer:
     """An answer in the vocabulary of the guide, to an empty prompt."""
-    guided = Request(gate=guide.calls.gate(reasoning), constraint=constraint)
+    guided = Request(gate=calls_of(guide).gate(reasoning), constraint=constraint)
     return Answer(index, Job("job", (), guided, Sampling(), 60, (), **more), guide)
 
 

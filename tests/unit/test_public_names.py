@@ -15,10 +15,10 @@ PUBLIC = """
 Audit BackendError BackendUnavailable BatchSizeError BitmaskShapeError BudgetTooSmall Choice ChoiceScores
 CompileLimitExceeded CompilerOptions Constraint ConstraintError EmptyIntersection GenerationError Grammar Guide
 GuidedResult HFGuidedError InternalError InvalidArgument InvalidConstraint JsonObject JsonSchema Loss Model NoValue
-OptionScore Partial PromptError Reasoning Regex SessionStats StopTokenError StructuralTag TokenLogprob TokenRejected
-TokenizerError ToolAnswer ToolCall ToolCalls ToolFormat TopLogprobs Trace UnknownArgument UnsupportedConstraint
-UnsupportedModel UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate describe generate
-register score
+OptionScore Partial PromptError Reasoning Regex Samples SessionStats StopTokenError StructuralTag TokenLogprob
+TokenRejected TokenizerError ToolAnswer ToolCall ToolCalls ToolFormat TopLogprobs Trace UnknownArgument
+UnsupportedConstraint UnsupportedModel UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate describe
+generate register sample score
 """.split()
 # class -> the base class by which callers may catch it
 ERRORS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ...constraints.tool_calls import ToolCalls
-from ...guide import Guide
+from ...guide import Guide, calls_of
 from ...session.logprobs import TokenLogprob
 from ...session.reasoning_gate import space_before, thinking_was_cut
 from ...session.row import Row
@@ -132,7 +132,7 @@ class Answer:
                 gate,
                 job.prompt,
                 free=constraint is None,
-                header=guide.calls.answer_header.encode(),
+                header=calls_of(guide).answer_header.encode(),
                 space=space_before(constraint, None if compiled is None else compiled.result(), gate),
             )
         self._thought = TextReader()

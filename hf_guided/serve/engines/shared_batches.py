@@ -17,7 +17,7 @@ from typing import Any
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from ...errors import GenerationError, UnsupportedModel
-from ...guide import Guide
+from ...guide import Guide, calls_of
 from ...hf.compat import continuous_batching_reason
 from ...hf.continuous_batching.compat import put_first
 from ...hf.decode.block_rule import rope_reason
@@ -110,7 +110,12 @@ class SharedBatches(Engine):
         forced_text = None  # as in the fast loop: processors that read the output are called for every token
         if not scoring.wants_batch:
             forced_text = ForcedText(
-                vocabulary, self._guide.calls.continuation, stops, retokenize=False, may_stop=True, weighs=job.log_mass
+                vocabulary,
+                calls_of(self._guide).continuation,
+                stops,
+                retokenize=False,
+                may_stop=True,
+                weighs=job.log_mass,
             )
         seeds = answer_seeds(job, range(job.num_answers))
         for number in sorted(running.open_answers):
