@@ -17,8 +17,8 @@ CompileLimitExceeded CompilerOptions Constraint ConstraintError EmptyIntersectio
 GuidedResult HFGuidedError InternalError InvalidArgument InvalidConstraint JsonObject JsonSchema Loss Model NoValue
 OptionScore Partial PromptError Reasoning Regex Samples SessionStats StopTokenError StructuralTag TokenLogprob
 TokenRejected TokenizerError ToolAnswer ToolCall ToolCalls ToolFormat TopLogprobs Trace UnknownArgument
-UnsupportedConstraint UnsupportedModel UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError agenerate
-describe generate register sample score
+UnsupportedConstraint UnsupportedModel UnsupportedTokenizer UnwritableConstraint UsageError VocabularySizeError
+agenerate describe generate register sample score
 """.split()
 # class -> the base class by which callers may catch it
 ERRORS = {
