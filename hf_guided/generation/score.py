@@ -233,9 +233,9 @@ def score(
     """The probability of each option, for classification with confidence.
 
     An option's probability is that with which ``hg.generate(model, tokenizer, prompts, hg.Choice(choices),
-    do_sample=True, temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where forced text is
-    appended as there, and where stopping competes with continuing if one option begins another. Warpers and processors
-    of the model's generation config are not used. No token is sampled.
+    do_sample=True, temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where
+    forced text is appended as there, and where stopping competes with continuing if one option begins another. Warpers
+    and processors of the model's generation config are not used. No token is sampled.
 
     Args:
         model: a transformers model that can generate.
