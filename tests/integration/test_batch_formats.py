@@ -121,6 +121,7 @@ def test_columns_keep_their_types(tmp_path: Path) -> None:
         "tokens",
         "shortened",
         "thinking_cut",
+        "log_mass",
     ]
     assert out["value"].to_pylist() == [None] * 5, "the match of a pattern is no JSON"
 
