@@ -232,17 +232,18 @@ def score(
 ) -> list[ChoiceScores]:
     """The probability of each option, for classification with confidence.
 
-    An option's probability is that with which ``hg.generate(model, tokenizer, prompts, choices, do_sample=True,
-    temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where forced text is
-    appended as there, and where stopping competes with continuing if one option begins another. Warpers and processors
-    of the model's generation config are not used. No token is sampled.
+    An option's probability is that with which ``hg.generate(model, tokenizer, prompts, hg.Choice(choices),
+    do_sample=True, temperature=1.0, top_k=0, top_p=1.0)`` returns it: over all tokenizations that can occur, where
+    forced text is appended as there, and where stopping competes with continuing if one option begins another. Warpers
+    and processors of the model's generation config are not used. No token is sampled.
 
     Args:
         model: a transformers model that can generate.
         tokenizer: its tokenizer; or its processor, if chats contain images, video or audio.
         prompts: a text, a chat, or a list of those; see ``hg.generate``.
-        choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum class or a Literal of strings
-            (the bare strings are scored); or a list with one of these per prompt.
+        choices: the options of all prompts: a list of strings, an ``hg.Choice``, an Enum whose values are strings, or
+            a Literal of strings; or a list with one of these per prompt. The bare strings are scored, but
+            ``hg.generate`` with the Enum or the Literal itself writes them as JSON, with quotes.
         guide: a Guide for this model and tokenizer; None makes one and caches it.
         backend: "auto", or the name of a backend.
         batch_size: prompts that run at a time, and token prefixes of them.
