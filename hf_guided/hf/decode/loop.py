@@ -111,9 +111,9 @@ class DecodeLoop:
         choice = self._prepare([i for i in running if not self._sequences[i].unfed], {})
         while True:
             scores = self._choose(choice, logits) if choice.rows else None
+            self._weigh_forced(logits)  # which may report the end of a row
             if self._logprobs is not None:
                 self._logprobs.end(logits, scores)
-            self._weigh_forced(logits)
             running = self._running()
             if not running:
                 break

@@ -55,12 +55,12 @@ class SequenceState:
     def report(self) -> None:
         """Report the new tokens to the listener; all tokens so far are final.
 
-        The end of a row is reported when it is known what the masks left of the probability of its forced tokens.
+        The last token of a row is reported when it is known what the masks left of the probability of its forced
+        tokens.
         """
-        if self.finished and self.narrowed:
-            return
-        if self.listener is not None and (fresh := self.token_ids[self.num_reported :]):
-            self.num_reported = len(self.token_ids)
+        known = len(self.token_ids) - bool(self.finished and self.narrowed)
+        if self.listener is not None and (fresh := self.token_ids[self.num_reported : known]):
+            self.num_reported = known
             self.finished = bool(self.listener(fresh)) or self.finished
 
 
