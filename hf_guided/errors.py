@@ -77,7 +77,7 @@ class Loss(NamedTuple):
     """One part of a constraint that a backend would not enforce.
 
     Args:
-        pointer: JSON pointer into the schema ("" is its root; also "" for constraints that are not schemas).
+        pointer: JSON pointer of the keyword itself; "" for an option, and for a constraint that has no keywords.
         keyword: the keyword or construct, e.g. ``uniqueItems``.
         reason: why, in words a user can act on.
     """
@@ -87,7 +87,17 @@ class Loss(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.pointer or '/'} ({self.keyword}): {self.reason}"
+        return f"{self.place}: {self.reason}"
+
+    @classmethod
+    def within(cls, pointer: str, keyword: str, reason: str) -> Loss:
+        """The loss of a keyword of the schema, or of the part of a tag, at a pointer."""
+        return cls(f"{pointer}/{keyword}", keyword, reason)
+
+    @property
+    def place(self) -> str:
+        """The pointer, for messages; also the keyword where the pointer does not end with it."""
+        return self.pointer if self.pointer.endswith(f"/{self.keyword}") else f"{self.pointer or '/'} ({self.keyword})"
 
 
 def _within(text: str, limit: int = MAX_MESSAGE) -> str:

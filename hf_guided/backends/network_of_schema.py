@@ -237,7 +237,7 @@ def _with_rules(
             if isinstance(known, NameRule):
                 advice = "" if known.any_order else '; key_order="any" finds out'
                 reason = f"it is not known whether enough names are left{advice}"
-            loss = Loss(pointer + origin, keyword, reason)
+            loss = Loss.within(pointer + origin, keyword, reason)
             raise UnsupportedConstraint("the native engine does not take this JSON Schema", [loss])
         impossible.setdefault(track.schema, []).append(track)
     return built, impossible

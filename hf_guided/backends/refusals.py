@@ -43,7 +43,7 @@ def refusal(constraint: Constraint, backend: str, losses: Sequence[Loss]) -> Uns
     if backend != AUTO:
         steps.append('choose another backend: backend="auto" enforces most')
     if has_parts:
-        pointers = [f"{loss.pointer or '/'} ({loss.keyword})" for loss in losses[:_NAMED]]
+        pointers = [loss.place for loss in losses[:_NAMED]]
         more = [f"{len(losses) - _NAMED} more"] if len(losses) > _NAMED else []
         subject += f": {_counted(losses)} would not be enforced: {', '.join([*pointers, *more])}"
     return UnsupportedConstraint(f"{subject}; {', or '.join(steps)}", tuple(losses))

@@ -250,7 +250,7 @@ def check_dialect(dialect: int, pointer: str) -> None:
     """Refuse the drafts whose keywords have other names, and other values: ``required: true``, ``divisibleBy`` ..."""
     if dialect < OLDEST:
         reason = f"draft {dialect} is not read; write the schema in a draft from {OLDEST} on, and name that in $schema"
-        raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss(pointer, "$schema", reason)])
+        raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss.within(pointer, "$schema", reason)])
 
 
 def _left_out(root: Schema, registry: Mapping[str, Any]) -> frozenset[str]:

@@ -109,7 +109,7 @@ class Normalizer:
 
     def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
         """Note that a keyword will not be enforced."""
-        self._losses.setdefault((pointer, keyword), Loss(pointer, keyword, reason))
+        self._losses.setdefault((pointer, keyword), Loss.within(pointer, keyword, reason))
 
     def position(self, parent: Subschema, schema: Any, *steps: str | int) -> Position:
         """The position that one schema inside another governs."""

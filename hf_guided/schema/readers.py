@@ -41,7 +41,7 @@ def number(sub: Subschema, keyword: str) -> Decimal | None:
         malformed(sub, keyword, "a number")
     exact = Decimal(value)
     if exact.adjusted() >= MAX_DIGITS:
-        loss = Loss(f"{sub.pointer}/{escape(keyword)}", keyword, f"has more than {MAX_DIGITS} digits")
+        loss = Loss.within(sub.pointer, keyword, f"has more than {MAX_DIGITS} digits")
         raise UnsupportedConstraint("no backend takes numbers this long", (loss,))
     return exact
 

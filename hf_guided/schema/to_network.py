@@ -332,6 +332,6 @@ def _check_remainders(n: Normalizer, contents_of: dict[Position, Content]) -> No
             for factor in undecided_factors(clause):
                 if remainder_states(factor) > _MAX_REMAINDERS:
                     reason = f"{factor} has more than {_MAX_REMAINDERS} remainders to distinguish"
-                    loss = Loss(clause.origin or pointer_of(position), "multipleOf", reason)
+                    loss = Loss.within(clause.origin or pointer_of(position), "multipleOf", reason)
                     message = "the native engine does not take this JSON Schema"
                     raise UnsupportedConstraint(message, [*n.losses, loss])

@@ -72,7 +72,7 @@ class ElementPositions:
     def _automaton(self, automaton: ContentAutomaton, start: int, end: int, builder: ComponentBuilder) -> None:
         if automaton.register is not None:
             reason = "is not kept where items or members are elements"
-            raise UnsupportedConstraint("elements have no registers", [Loss(*automaton.register.origin, reason)])
+            raise UnsupportedConstraint("elements have no registers", [Loss.within(*automaton.register.origin, reason)])
         states = [builder.state() for _ in automaton.edges]
         builder.epsilon(start, states[0])
         for state in automaton.accepting:
@@ -183,5 +183,5 @@ def _unsayable(what: str) -> UnsupportedConstraint:
     """The error for a part of a schema that elements cannot hold."""
     return UnsupportedConstraint(
         "this format of arguments cannot express all of the schema",
-        (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
+        (Loss.within("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
     )
