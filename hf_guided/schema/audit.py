@@ -32,8 +32,8 @@ _IN_GENERAL = (
 )
 _POINT = "integers with a point (1.0)"
 _LONG = f"integers of more than {MAX_DIGITS} digits"
-_NO_OTHERS = "keys of which no schema of the object speaks are left out"
-_IN_ORDER = "keys are written in one order"
+_NO_OTHERS = "no undeclared keys"
+_IN_ORDER = "keys in order"
 _SCREEN, _COLUMNS = 20, 100  # rows of a repr, and characters of its lines
 MOST_LOOKED_AT = 1000
 """Unknown names that are compared with the known ones: each takes a fifth of a millisecond."""
@@ -139,9 +139,9 @@ class Audit:
             is_asked = self.constraint.spelling == "any"
             yield f"spelling: any{'' if is_asked else ' (the backend does not keep to the canonical one)'}"
         if any(_NO_OTHERS in row.detail for row in self.rows):
-            yield 'extra: forbid (leaves out keys of which no schema of an object speaks; extra="allow" allows them)'
+            yield 'extra: forbid (undeclared keys are left out; extra="allow" allows them)'
         if any(_IN_ORDER in row.detail for row in self.rows):
-            yield 'key_order: declared (leaves out other orders of keys; key_order="any" allows them)'
+            yield 'key_order: declared (other orders are left out; key_order="any" allows them)'
 
 
 def _shortened(text: str, most: int) -> str:
