@@ -182,7 +182,7 @@ def per_step(stats: Sequence[SessionStats]) -> dict[str, str]:
 
 
 TEXTS = {"text": hg.Regex(".{200,}"), "digits": hg.Regex("(0|1)( (2|3|4)){40,}")}
-STEPS = 24
+STEPS = 12
 PARTICLES = 32
 
 

@@ -30,7 +30,7 @@ except ImportError:  # a tree where it has a file of its own
 
 STUBS: dict[str, Callable[..., Any]] = {  # what writes the scores, or launches what does: its name in either tree
     "apply_bitmask": lambda scores, bitmask, rows, transfer=None: (scores, [True] * len(rows)),
-    "apply_words": lambda scores, words: (scores, [True] * len(words)),
+    "apply_words": lambda scores, words, log_sums=None: (scores, [True] * len(words)),
 }
 
 

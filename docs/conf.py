@@ -10,8 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
+
+import hf_guided
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -47,6 +50,7 @@ PAGES = {
 }
 """Files outside this folder that are pages of the site: path in the repository -> path in this folder."""
 
+CHOICES: dict[str, str] = {}
 _LINK = re.compile(r"(?P<begin>\]\()(?P<target>(?![\w+.-]+:|#)[^)\s#\\]+)(?P<end>(?:#[^)\s\\]*)?\))")
 
 
@@ -96,7 +100,25 @@ def one_signature_each() -> None:
     ModuleAnalyzer.analyze = without_overloads
 
 
+def named_choices() -> dict[str, str]:
+    """Names that stand for a few texts in annotations (``Whitespace`` ...), and these texts."""
+    for name in hf_guided.__all__:
+        getattr(hf_guided, name)  # imports its module
+    modules = [module for name, module in sys.modules.items() if name.startswith("hf_guided.")]
+    values = {name: value for module in modules for name, value in vars(module).items() if get_origin(value) is Literal}
+    return {name: f"Literal[{', '.join(map(repr, get_args(value)))}]" for name, value in values.items()}
+
+
+def _show_choices(app: Any, *_: Any) -> None:
+    """Write the texts in place of their names into the types that autodoc is about to show."""
+    for types in app.env.current_document.autodoc_annotations.values():
+        for parameter, text in types.items():
+            types[parameter] = re.sub(r"\w+", lambda match: CHOICES.get(match[0], match[0]), text)
+
+
 def setup(app: Any) -> None:
     copy_pages()
     one_signature_each()
+    CHOICES.update(named_choices())
+    app.connect("object-description-transform", _show_choices, priority=400)  # before autodoc, whose priority is 500
     app.connect("source-read", _rewrite)

@@ -230,6 +230,8 @@ class Guide:
                 ``prefix``, which begins the answer.
             trace: whether to record the candidates at every position, for ``Guide.trace``: of any number of calls,
                 until ``reset()`` or 20,000 positions. Takes time and memory.
+            log_mass: whether to record how much of the probability the format leaves at each position, for
+                ``GuidedLogitsProcessor.log_masses``.
 
         Raises:
             InvalidConstraint: a constraint is malformed, or there are both a prefix and ``reasoning``.
@@ -286,6 +288,9 @@ class Guide:
                 row closes its text before the smaller of the two; BudgetTooSmall as for ``logits_processor``.
             overlap: as for ``logits_processor``, but without a companion.
             trace: whether to record the steps of a call, for ``Guide.trace``.
+            log_mass: whether to record how much of the probability the format leaves at each position, for
+                ``GuidedDecoder.log_masses``. Forced text at the beginning or the end of the answers then takes one more
+                forward pass.
             seeds: 64-bit ints, one for each row. The samples of a row then depend only on its seed and its scores: they
                 are the same with any other rows, with and without drafts. None draws with torch's generator.
             logprobs: record the log probabilities of every token, for ``GuidedDecoder.logprobs``: True, or how many of
@@ -367,7 +372,8 @@ class Guide:
                 f"{tuple(sequences.shape)} and row {row}"
             )
         named = None if constraint is None else self.calls.required(constraint)
-        return seam.recorder.trace(sequences, row, seam.stop_token_ids, length, self.vocabulary, named)
+        masses = partial(seam.log_masses, row)
+        return seam.recorder.trace(sequences, row, seam.stop_token_ids, length, self.vocabulary, named, masses)
 
     @reading("Guide.attach")
     def attach(self, manager: Any) -> Any:

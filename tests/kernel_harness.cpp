@@ -1,8 +1,10 @@
 // Runs the kernels of guided_bitmask.cuh on the CPU, thread by thread, for tests/kernel_harness.py.
 //
 // A request on stdin is a Request and then the bytes of its buffers, each of which is allocated for itself, so that the
-// sanitizer sees what lies beside it. The answer on stdout is the result and then the int32 of its rows.
+// sanitizer sees what lies beside it. The answer on stdout is the result, the int32 of its rows, and the
+// float32 of all threads' sums.
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +34,7 @@ struct Request {
     int64_t score_bytes, first_score;  // of all scores' storage; the first score of row 0
     int64_t masks, own, words, slots, stops;  // how many of each; stops -1: none are given
     int64_t blocks;                    // in y
+    int64_t sums;                      // whether log-sum-exps are wanted
 };
 
 template <class T>
@@ -65,14 +68,16 @@ static void run(const Request &request) {
     const int vocab = static_cast<int>(request.vocab), words = static_cast<int>(request.words);
     std::vector<Bits> out(rows * vocab);
     std::vector<int> alive(rows);
+    std::vector<float> sums(request.sums ? rows * request.blocks * GB_THREADS * 2 : 0, 7.0f);
     launch(rows, request.blocks, gb_mask<Format>, out.data(), alive.data(), scores.data() + request.first_score,
-           request.stride, vocab, masks.data(), own.data(), words, slots.data());
+           request.stride, vocab, masks.data(), own.data(), words, slots.data(), request.sums ? sums.data() : nullptr);
     if (request.stops >= 0) {
         launch(rows, request.blocks, gb_end<Format>, out.data(), vocab, alive.data(), stops.data(),
                static_cast<int>(stops.size()));
     }
     if (out.size()) fwrite(out.data(), sizeof(Bits), out.size(), stdout);
     if (rows) fwrite(alive.data(), sizeof(int), alive.size(), stdout);
+    if (sums.size()) fwrite(sums.data(), sizeof(float), sums.size(), stdout);
     fflush(stdout);
 }
 

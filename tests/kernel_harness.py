@@ -17,6 +17,7 @@ from torch import Tensor
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "kernels" / "guided_bitmask" / "guided_bitmask_cuda" / "guided_bitmask.cuh"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # as the harness numbers them
+THREADS = 256  # of a block
 FLAGS = (
     *("-std=c++17", "-O1", "-g1", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"),
     "-Wno-maybe-uninitialized",  # g++ cannot know that a score that was not loaded is overwritten
@@ -64,6 +65,7 @@ class Harness:
         slots: Tensor,
         own: Tensor | None = None,
         stops: Tensor | None = None,
+        log_sums: Tensor | None = None,
         *,
         blocks: int = 1,
     ) -> tuple[Tensor, Tensor]:
@@ -77,12 +79,19 @@ class Harness:
         buffers = [tensor.numpy().tobytes() for tensor in (whole, masks, own, slots, stops)]
         assert self._process.stdin
         try:
-            self._process.stdin.write(struct.pack("<12q", *request, *sizes, blocks) + b"".join(buffers))
+            self._process.stdin.write(
+                struct.pack("<13q", *request, *sizes, blocks, log_sums is not None) + b"".join(buffers)
+            )
             self._process.stdin.flush()
         except BrokenPipeError:
             self._fail()
         masked = self._receive(rows * vocab, scores.dtype).reshape(rows, vocab)
-        return masked, self._receive(rows, torch.int32)
+        alive = self._receive(rows, torch.int32)
+        if log_sums is not None:  # as guided_bitmask.cu does
+            log_sums.copy_(
+                self._receive(rows * blocks * THREADS * 2, torch.float32).view(rows, blocks * THREADS, 2).logsumexp(1)
+            )
+        return masked, alive
 
     def _receive(self, count: int, dtype: torch.dtype) -> Tensor:
         assert self._process.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -75,6 +77,28 @@ def expected(case: Case) -> tuple[Tensor, Tensor]:
                 masked[row] = -torch.inf
                 masked[row, stops] = FALLBACK_SCORE
     return masked, torch.tensor(alive, dtype=torch.int32)
+
+
+def expected_log_sums(case: Case) -> list[list[float]]:
+    """The log-sum-exp of each row before and after its mask, number by number."""
+    scores, masks, slots, own, stops = case
+    masked = expected(Case(scores, masks, slots, own, None))[0]
+    return [[_log_sum(row.tolist()) for row in both] for both in zip(scores, masked, strict=True)]
+
+
+def _log_sum(numbers: list[float]) -> float:
+    if any(map(math.isnan, numbers)):
+        return math.nan
+    most = max(numbers)
+    return most if math.isinf(most) else most + math.log(math.fsum(math.exp(number - most) for number in numbers))
+
+
+def check_log_sums(kernel: Callable[..., object], case: Case, wanted: Case | None = None) -> None:
+    """A kernel's log-sum-exps, within the precision of float32; of the same case on the CPU, if it is on a device."""
+    log_sums = torch.full((len(case.scores), 2), 7.0, device=case.scores.device)
+    kernel(*case, log_sums)
+    numbers = torch.tensor(expected_log_sums(case if wanted is None else wanted)).view(-1, 2)
+    torch.testing.assert_close(log_sums.cpu(), numbers, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def check(found: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor]) -> None:

@@ -61,11 +61,17 @@ def running(app: FastAPI, options: ServeOptions) -> Iterator[str]:
         thread.join()
 
 
-def save_long_demo(folder: Path, tokens: int = 2**14) -> Path:
-    """The demo model as a checkpoint of the same name, for texts of up to so many tokens."""
+def save_long_demo(folder: Path, tokens: int = 2**14, prompt_end: str = "") -> Path:
+    """The demo model as a checkpoint of the same name, for texts of up to so many tokens.
+
+    Args:
+        folder: to save it in.
+        tokens: the length of its context.
+        prompt_end: what its chat template writes after the messages.
+    """
     model, tokenizer = demo.load()
     model.config.max_position_embeddings = tokens
-    tokenizer.chat_template = models._DEMO_CHAT_TEMPLATE
+    tokenizer.chat_template = models._DEMO_CHAT_TEMPLATE + prompt_end
     model.save_pretrained(folder / "demo")
     tokenizer.save_pretrained(folder / "demo")
     return folder / "demo"

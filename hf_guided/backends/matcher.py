@@ -48,15 +48,22 @@ class Tokens:
 
 
 class Narrowed(NamedTuple):
-    """The masks of a position at which a token limit forbids tokens that the format allows.
+    """The masks of a position at which a limit forbids tokens that the format allows, or may do so.
 
     Args:
         by_format: (words,) int32, the tokens that the format allows.
-        by_both: (words,) int32, those among them after which the text can be finished within the limit.
+        by_both: (words,) int32, those among them that the limits allow too; the same array where they forbid none.
+        thinking: whether the limit is that of the thinking, which has to end now; else it is the token limit.
     """
 
     by_format: NDArray[np.int32]
     by_both: NDArray[np.int32]
+    thinking: bool = False
+
+    @property
+    def narrows(self) -> bool:
+        """Whether a limit forbids a token here."""
+        return self.by_format is not self.by_both
 
 
 def _as_int(name: str, value: Any) -> int:
@@ -214,22 +221,32 @@ class Matcher:
         return self._fill(bitmask, row, tokens_left)
 
     def narrowed(
-        self, tokens_left: int, words: NDArray[np.int32] | None = None, *, is_ended: bool = False
+        self,
+        tokens_left: int | None,
+        words: NDArray[np.int32] | None = None,
+        *,
+        is_ended: bool = False,
+        always: bool = False,
     ) -> Narrowed | None:
-        """How a limit narrows the mask here; None if it forbids no token, or the engine cannot tell.
+        """How the limits narrow the mask here; None if they forbid no token, or the engine cannot tell.
 
         Args:
-            tokens_left: the limit, see ``fill_next_token_bitmask``.
-            words: the mask within the limit, (words,) int32, if it has been filled; copied.
+            tokens_left: the token limit, see ``fill_next_token_bitmask``; None without one.
+            words: the mask within the limits, (words,) int32, if it has been filled; copied.
             is_ended: whether that mask could not be filled, or allowed no token.
+            always: return the masks also where the limits forbid no token.
         """
-        if self._stops or not self.compiled.keeps_budget:
+        if self._stops:
             return None
         from ..vocabulary.bitmask import allocate_bitmask
 
         try:
-            if not is_ended and not self._engine.is_near_limit(tokens_left):
+            thinking = None if is_ended else self._engine.unlimited_thinking(tokens_left)
+            near = thinking is not None or self._is_near_limit(tokens_left, is_ended)
+            if not near and (is_ended or not always):
                 return None
+            if not near and words is not None:
+                return Narrowed(same := words.copy(), same)
             twin = self.fork()  # an engine that has reached its limit of work cannot be used further
             bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
             by_both = bitmask[0].numpy()  # of no token
@@ -240,12 +257,27 @@ class Matcher:
                     raise
                 twin = self.fork()
                 by_both[:] = 0
-            if words is None and not twin._engine.is_near_limit(tokens_left):  # the mask has shown it
-                return None
-            by_format = twin.fill_row(bitmask, 1, None)
+            by_format = by_both
+            if thinking is not None:
+                by_format = bitmask.numpy()[1]
+                by_format[:] = 0
+                by_format[: len(thinking)] = thinking
+            elif near and (words is not None or twin._is_near_limit(tokens_left)):  # the mask may have shown more
+                by_format = twin.fill_row(bitmask, 1, None)
         except Exception:  # the row itself meets the error where its mask needs this work
             return None
-        return Narrowed(by_format, by_both) if (by_format & ~by_both).any() else None
+        if (by_format & ~by_both).any():
+            return Narrowed(by_format, by_both, thinking is not None)
+        return Narrowed(by_both, by_both) if always else None
+
+    def _is_near_limit(self, tokens_left: int | None, is_ended: bool = False) -> bool:
+        if tokens_left is None or not self.compiled.keeps_budget:
+            return False
+        return is_ended or bool(self._engine.is_near_limit(tokens_left))
+
+    def thinking_is_limited(self, tokens_left: int | None) -> bool:
+        """Whether the row thinks, and a limit forbids tokens that would continue the thinking."""
+        return self._ask(self._engine.unlimited_thinking, tokens_left) is not None
 
     @property
     def stepper(self) -> Stepper | None:

@@ -124,7 +124,7 @@ _SAMPLING_TEMPERATURE = Rule(
 )
 
 CALL: dict[str, Rule] = {
-    **dict.fromkeys(("describe", "jump_forward", "progress", "show_tools", "stream", "trace"), FLAG),
+    **dict.fromkeys(("describe", "jump_forward", "log_mass", "progress", "show_tools", "stream", "trace"), FLAG),
     "batch_size": BATCH_SIZE,
     "retries": whole(0, 1000, step="pass 0 to generate each answer once"),
     "stats": Rule("True, False or a function of SessionStats", lambda value: callable(value) or FLAG.holds(value)),

@@ -126,6 +126,9 @@ def generate(model: Any, tokenizer: Any, prompts: Any, constraint: Any, **argume
             Partial has those that are known so far. ``continuous_batching`` takes one more forward pass for each
             answer. Where generate() itself has to run (assistant_model, stop_strings, a streamer ...), it keeps the
             logits of all tokens until the end of the batch. Not with beams, or a model in several processes.
+        log_mass: give every result ``log_mass``: how much of the model's probability the format left. Forced text at
+            the beginning or the end of the answers then takes one more forward pass, and ``continuous_batching`` one
+            for each answer. None for beams.
         seed: for sampling: one int, or one for each prompt. A prompt's samples are then the same in any batch and with
             any drafts, as far as the model computes the same scores there. None draws from torch's generator.
         chat_template_kwargs: variables of the chat template (``enable_thinking`` ...) and other arguments of
@@ -319,8 +322,9 @@ class Model:
             **arguments: the other arguments of ``hg.generate``, without ``stream``.
 
         Returns:
-            The value, an instance of the type, a dict for a schema, a match for a regex, an option of a choice.
-            Free text may be cut by ``max_new_tokens``; other values may be shortened by it, of which a warning tells.
+            The value, which is an instance of the type, a dict for a schema, a match for a regex, the option of a
+            choice. Free text may be cut by ``max_new_tokens``; other values may be shortened by it, of which a warning
+            tells.
 
         Raises:
             NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.

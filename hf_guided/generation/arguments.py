@@ -167,6 +167,7 @@ class GenerateArguments(ModelArguments, total=False):
     reasoning: Reasoning | None
     trace: bool
     logprobs: bool | int
+    log_mass: bool
     seed: int | Sequence[int] | None
     chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
     documents: Sequence[Any] | None
@@ -203,6 +204,7 @@ class GenerateOptions:
     reasoning: Reasoning | None = None
     trace: bool = False
     logprobs: bool | int = False
+    log_mass: bool = False
     seed: int | Sequence[int] | None = None
     chat_template_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     documents: Sequence[Any] | None = None
@@ -237,6 +239,7 @@ class GenerateOptions:
             max_new_tokens,
             reasoning=self.reasoning,
             trace=self.trace,
+            log_mass=self.log_mass,
         )
 
     def decode(self, *, streamer: Any, seeds: Sequence[int] | None) -> DecodeOptions:

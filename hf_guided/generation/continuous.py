@@ -129,19 +129,19 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
 def _with_limit(
     plan: Plan, index: int, prompt: Sequence[int], budget: int, results: Sequence[GuidedResult]
 ) -> list[GuidedResult]:
-    """The answers to one prompt with what the token limit did to them.
+    """The answers to one prompt with what the token limit, and the format if that is asked, left of the probability.
 
     The manager may run in a graph that calls no Python, so it takes one more forward pass over each answer that the
-    limit has narrowed.
+    limit has narrowed, or over all of them.
     """
-    request, record, logits = plan.requests[index], LimitRecord(), None
+    request, record, logits = plan.requests[index], LimitRecord(of_format=plan.options.log_mass), None
     compiled = None if request.compiled is None else request.compiled.result()
     first_row = row_after_prefix(compiled, request.prefix, plan.stop_token_ids)
     for number, result in enumerate(results):
         tokens = list(result.token_ids)
         if result.finish_reason == "dead_end":  # the limit may have left no token there
             tokens += plan.stop_token_ids[:1]
-        narrowed = narrowed_along(first_row.fork(), tokens, budget)
+        narrowed = narrowed_along(first_row.fork(), tokens, budget, always=record.of_format)
         if not narrowed:
             continue
         logits = _prefix_logits(plan, prompt) if logits is None else logits
@@ -154,9 +154,14 @@ def _with_limit(
             for position in here:
                 record.note(number, end + position, position)
             end += len(scores)
-    return [
-        with_limit(result, record.steps(number), sampled=plan.settings.sampled) for number, result in enumerate(results)
-    ]
+    read = []
+    for number, result in enumerate(results):
+        length = len(result.token_ids)
+        log_masses = record.log_masses(number, length)
+        if compiled is None and record.of_format:
+            log_masses = [0.0] * length
+        read.append(with_limit(result, record.steps(number), log_masses, sampled=plan.settings.sampled))
+    return read
 
 
 def _prefix_logits(plan: Plan, prompt: Sequence[int]) -> PrefixLogits:

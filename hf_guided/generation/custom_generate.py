@@ -16,8 +16,8 @@ from ..hf.compat import with_cache_argument
 from ..hf.generation_settings import GenerationSettings
 from .guided_call import guide_for
 
-# Arguments for the decoder, unknown to generate(). Traces and log probabilities would be lost with the decoder.
-_OTHERS = {"self", "constraint", "max_new_tokens", "trace", "logprobs"}
+# Arguments for the decoder, unknown to generate(). What a decoder records would be lost with it.
+_OTHERS = {"self", "constraint", "max_new_tokens", "trace", "logprobs", "log_mass"}
 FOR_DECODER = frozenset(signature(Guide.decoder).parameters) - _OTHERS
 
 

@@ -163,10 +163,11 @@ class GuidedCall:
         return with_dead_end(result, next(filter(None, map(reasons.get, range(first, first + self._beams))), None))
 
     def with_limit(self, row: int, result: GuidedResult) -> GuidedResult:
-        """The result of a row that has ended, with what the token limit did to it."""
+        """The result of a row that has ended, with what the limits and the format left."""
         # The step at which the call had to end a row counts too: the limit may have left no token there.
-        length = len(result.token_ids) + (row in self.seam.dead_ends)
-        return with_limit(result, self.seam.limit_steps(row, length), sampled=self._sampled)
+        length = len(result.token_ids)
+        steps = self.seam.limit_steps(row, length + (row in self.seam.dead_ends))
+        return with_limit(result, steps, self.seam.log_masses(row, length), sampled=self._sampled)
 
     def reader(self, row: int, prompt: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
         """A reader of a row.

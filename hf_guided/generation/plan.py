@@ -163,6 +163,8 @@ def _plan(
         check_continuous(model, rendered, kwargs, options)
     if options.top_logprobs is not None:
         _check_logprobs(settings, guide, generate_kwargs)
+    if (settings.get("num_beams") or 1) > 1:
+        options = replace(options, log_mass=False)  # a beam's tokens are not chosen one by one
     fast, options = choose_loop(settings, options)
     if options.top_logprobs is not None and not fast and not continuous:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}

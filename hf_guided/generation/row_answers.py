@@ -41,6 +41,7 @@ class RowSettings:
     seed: int = 0  # the samples' seed; each row draws with a seed of its own
     backend: str = "auto"  # "auto", or the name of a grammar engine
     describe: bool = False  # whether the format of an answer is described in its prompt
+    log_mass: bool = False  # whether each result has ``log_mass``
     chat_template_kwargs: Mapping[str, Any] | None = None  # arguments of the chat template
 
     def __post_init__(self) -> None:
@@ -171,6 +172,7 @@ class RowAnswers:
             batch_size=self._settings.batch_size,
             seed=[row.seed for row in ready],
             progress=False,
+            log_mass=self._settings.log_mass,
             stats=self.spent.append,
             max_new_tokens=min(row.max_new_tokens for row in ready),
             **self._sampling,

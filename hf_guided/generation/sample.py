@@ -211,8 +211,8 @@ class Particles:
         """As ``_expand``: each sample of a prefix draws a child, by its probability under the mask."""
         peaks, ends = _ends(logs, self._logs.dtype)
         self._logs = self._logs + peaks + ends[:, -1].log()  # times the mass that the mask leaves
-        counts = torch.where(self._logs > -torch.inf, self._counts, 0)
-        prefixes = torch.arange(len(logs), device=logs.device).repeat_interleave(counts)  # of each sample
+        samples = torch.where(self._logs > -torch.inf, self._counts, 0).tolist()
+        prefixes = to_device([i for i, number in enumerate(samples) for _ in range(number)], logs.device)  # of each
         draws = torch.rand(len(prefixes), generator=self.generator, dtype=torch.float64).to(ends)
         ends = ends / ends[:, -1:].clamp(min=1) + torch.arange(len(logs), device=logs.device)[:, None]  # length 1
         drawn = torch.searchsorted(ends.view(-1), prefixes + draws, right=True)
@@ -301,10 +301,10 @@ def sample(
         for name, value in zip(RULES, (particles, temperature, method, describe), strict=True):
             check(name, value, RULES[name])
         guide = guide_for(model, tokenizer, guide)
-        if guide._ranks is not None or in_step_with_others(model):
+        if guide.calls.ranks is not None or in_step_with_others(model):
             raise UnsupportedModel("sample: expected a model in one process, got one that several processes hold")
-        chats = {"chat_template_kwargs": chat_template_kwargs, "documents": documents, "describe": describe}
-        options = GenerateOptions(guide=guide, backend=backend, draft=None, **chats)
+        options = GenerateOptions(guide=guide, backend=backend, draft=None, documents=documents, describe=describe)
+        options = replace(options, chat_template_kwargs=chat_template_kwargs)
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
         planned = plan(model, tokenizer, prompts, constraint, options, {**UNWARPED, "use_cache": True, **limit})
         seeds = prompt_seeds(seed, len(planned.prompts))
@@ -312,18 +312,18 @@ def sample(
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")
     planned.settings.warn_of_warpers()
     settings = int(particles), float(temperature), method
-    return [_samples(planned, i, seeds and seeds[i], *settings) for i in range(len(planned.prompts))]
+    return [_samples(planned, i, seeds, *settings) for i in range(len(planned.prompts))]
 
 
-def _samples(plan: Plan, index: int, seed: int | None, most: int, temperature: float, method: str) -> Samples:
+def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, temperature: float, method: str) -> Samples:
     """Run one prompt."""
     inputs, constraint = plan.inputs.batch([index], 1)[1], plan.constraints[index]
     limit = plan.settings.max_new_tokens(plan.start_of_output(inputs)) or DEFAULT_MAX_NEW_TOKENS
     options = replace(plan.options.session(plan.stop_token_ids, limit), overlap=False)
-    session = plan.guide._session_of([plan.requests[index]], options)
-    generator = None if seed is None else torch.Generator().manual_seed(as_int64(seed))
+    session = plan.guide.calls.session_of([plan.requests[index]], options)
+    generator = None if seeds is None else torch.Generator().manual_seed(as_int64(seeds[index]))
     stops = plan.stop_token_ids
-    filler = MaskFiller(plan.guide.vocabulary, stops, tables=plan.guide._tables)
+    filler = MaskFiller(plan.guide.vocabulary, stops, tables=plan.guide.calls.tables)
     [row] = session.begin(1)
     particles = Particles(row, filler, stops, session.tokens_left, most, temperature, method, generator)
 

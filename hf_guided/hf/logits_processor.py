@@ -97,7 +97,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         return self._session.dead_ends
 
     def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
-        """The steps of a row of the last call at which the token limit forbade tokens that the format allows.
+        """The steps of a row of the last call at which a limit forbade tokens that the format allows.
 
         Args:
             row: the row's number; rows must keep their places, which beams do not.
@@ -107,6 +107,17 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
             By the index of the step's token in the output.
         """
         return self._session.limit_record.steps(row, length)
+
+    def log_masses(self, row: int, length: int) -> list[float] | None:
+        """For each token of a row of the last call, the logarithm of the probability that the format left at its step.
+
+        Their sum is ``GuidedResult.log_mass``. None without ``log_mass=True``, or if not all are known.
+
+        Args:
+            row: the row's number; rows must keep their places, which beams do not.
+            length: number of its output tokens, the stop token counted.
+        """
+        return self._session.limit_record.log_masses(row, length)
 
     @property
     def prompt_length(self) -> int:

@@ -13,7 +13,7 @@ from ..constraints.values import Choice, JsonObject, JsonSchema
 from ..errors import HFGuidedError, InvalidArgument, PromptError, cause, shown
 from ..generation.row_answers import Outcome, RowAnswers, RowRequest, RowSettings, without_missing
 
-ANSWER = ("text", "value", "finish_reason", "tokens", "shortened", "thinking_cut", "error")
+ANSWER = ("text", "value", "finish_reason", "tokens", "shortened", "thinking_cut", "log_mass", "error")
 
 
 class AnswerColumns:
@@ -141,6 +141,7 @@ def _line(outcome: Outcome, request: RowRequest | None) -> dict[str, Any]:
         return {"error": cause(outcome)}
     line: dict[str, Any] = {"text": outcome.text, "finish_reason": outcome.finish_reason}
     line |= {"tokens": len(outcome.token_ids), "shortened": outcome.shortened, "thinking_cut": outcome.thinking_cut}
+    line["log_mass"] = outcome.log_mass
     if outcome.error is not None or outcome.finish_reason != "stop":
         return line | {"error": outcome.error or f"the answer did not finish: {outcome.finish_reason}"}
     if request is not None and isinstance(request.constraint, (JsonSchema, JsonObject)):

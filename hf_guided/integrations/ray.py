@@ -69,8 +69,8 @@ class GuidedPredictor:
             batch: columns, as arrays of numpy: the format "numpy" of Ray, which is its default.
 
         Returns:
-            The same columns, and "text", "value" (JSON), "finish_reason", "tokens", "shortened", "thinking_cut" and
-            "error"; see ``AnswerColumns``.
+            The same columns, and "text", "value" (JSON), "finish_reason", "tokens", "shortened", "thinking_cut",
+            "log_mass" and "error"; see ``AnswerColumns``.
 
         Raises:
             InvalidArgument: a column is not there, or has the name of an answer's column.

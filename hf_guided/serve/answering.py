@@ -351,7 +351,10 @@ class _LiveRequest:
             if event.error is not None:
                 raise event.error
             reason = "length" if event.squeezed and not self._shared.valid_is_stop else event.reason
-            delta = answer.end("stop" if answer.stopped else reason, shortened=event.shortened)
+            if event.log_mass is not None:
+                self._shared.metrics.observe_log_mass(event.log_mass)
+            log_mass = None if answer.stopped or self.call.logprobs is None else event.log_mass
+            delta = answer.end("stop" if answer.stopped else reason, shortened=event.shortened, log_mass=log_mass)
         else:
             delta = answer.take(event.token_ids, event.logprobs)
             if answer.stopped and answer.has_all_logprobs:

@@ -7,6 +7,7 @@ constraint compiled. The web side and the engines share these types alone: an en
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -153,6 +154,11 @@ class Job:
     model_inputs: Mapping[str, Any] = field(default_factory=dict)
     stop: tuple[str, ...] = ()
 
+    @property
+    def log_mass(self) -> bool:
+        """Whether the probability that the format leaves is added up."""
+        return self.top_logprobs is not None
+
 
 @dataclass(frozen=True)
 class NewTokens:
@@ -180,6 +186,7 @@ class Ended:
         error: why it ended before; its text so far is not to be trusted.
         shortened: whether the token limit changed it; see ``GuidedResult``.
         squeezed: whether it lost more by that than white space between the parts of its format.
+        log_mass: see ``GuidedResult``; None if it is not known.
     """
 
     answer: int
@@ -187,6 +194,7 @@ class Ended:
     error: Exception | None = None
     shortened: bool = False
     squeezed: bool = False
+    log_mass: float | None = None
 
 
 def ended(
@@ -194,6 +202,7 @@ def ended(
     job: Job,
     token_ids: Sequence[int],
     steps: Mapping[int, LimitStep],
+    log_masses: Sequence[float] | None,
     vocabulary: Vocabulary,
     *,
     sampled: bool,
@@ -204,18 +213,19 @@ def ended(
         answer: which.
         job: whose answer it is.
         token_ids: its tokens, the stop token too.
-        steps: what the token limit did to it.
+        steps: what the limits did to it.
+        log_masses: what the format left at each step; None if it is not known.
         vocabulary: of the model.
         sampled: whether its tokens are drawn.
     """
     reason: EndReason = "stop" if token_ids and token_ids[-1] in job.stop_token_ids else "length"
     shortened = is_shortened(steps, sampled=sampled)
-    overruled = {index: step.preferred for index, step in steps.items() if step.overruled}
+    overruled = {i: step.preferred for i, step in steps.items() if step.overruled and not step.thinking}
     # A sample may lose half of its probability without the most probable token of any step.
     squeezed = shortened and (
         not overruled or any(_lost(job, token_ids, index, vocabulary, one) for index, one in overruled.items())
     )
-    return Ended(answer, reason, None, shortened, squeezed)
+    return Ended(answer, reason, None, shortened, squeezed, None if log_masses is None else math.fsum(log_masses))
 
 
 def _lost(job: Job, token_ids: Sequence[int], index: int, vocabulary: Vocabulary, preferred: int) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..backends.compile import CompilerStats
@@ -22,6 +25,7 @@ _LABELLED = {  # what ``count`` counts by a label: its meaning, and the label's 
     "generations": ("Guided generations, by how they ended.", "outcome"),
     "text_tokens": ("Tokens of prompts and of answers.", "of"),
 }
+_LOST_BOUNDS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, math.inf)
 
 
 class Metrics(Collector):
@@ -30,6 +34,8 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._lost = [0] * len(_LOST_BOUNDS)  # answers by ``log_mass``
+        self._lost_sum = 0.0
         self._followed: list[SessionStats] = []
         self._read: list[tuple[type[Metric], str, str, Callable[[], float]]] = []
         self._compiler: Callable[[], CompilerStats] = CompilerStats
@@ -40,6 +46,12 @@ class Metrics(Collector):
         """Add to a count; those without a label are "compile_cache_hits", its "misses", and "generations_running"."""
         with self._lock:
             self._counts[name, label] += number
+
+    def observe_log_mass(self, log_mass: float) -> None:
+        """Count an answer whose ``GuidedResult.log_mass`` is known."""
+        with self._lock:
+            self._lost[bisect_left(_LOST_BOUNDS, -log_mass)] += 1
+            self._lost_sum -= log_mass
 
     def follow(self, stats: SessionStats) -> None:
         """Read these stats too whenever the text is made."""
@@ -69,7 +81,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """See prometheus_client."""
         with self._lock:
-            counts = self._counts.copy()
+            counts, lost, lost_sum = self._counts.copy(), list(accumulate(self._lost)), self._lost_sum
             masks, tokens, forced, mask_ns = sum(map(np.array, map(_work, self._followed)), np.zeros(4)).tolist()
         for name, (about, label) in _LABELLED.items():
             family = CounterMetricFamily(f"hf_guided_{name}", about, labels=[label])
@@ -77,6 +89,10 @@ class Metrics(Collector):
                 if counted == name:
                     family.add_metric([value], number)
             yield family
+        about = "Minus log_mass of answers with log probabilities: the negative logarithm of what their format left."
+        bounds = ["+Inf" if bound == math.inf else str(bound) for bound in _LOST_BOUNDS]
+        buckets = list(zip(bounds, map(float, lost), strict=True))
+        yield HistogramMetricFamily("hf_guided_minus_log_mass", about, buckets=buckets, sum_value=lost_sum)
         compiler = self._compiler()
         per_second = masks / mask_ns * 1e9 if mask_ns else 0.0
         for kind, name, about, number in (

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..vocabulary.bitmask import ALL_ALLOWED, WORD_BITS, check_width
 from ..vocabulary.bitmask import words as words_of
-from .mask_kernel import NOT_MASKED, mask_kernel
+from .mask_kernel import NOT_MASKED, mask_kernel, write_log_sums_
 from .transfers import to_device
 
 # Above this share of mixed words, unpacking all bits beats gathering ids (measured at 131k tokens).
@@ -66,12 +66,15 @@ def apply_bitmask(scores: Tensor, bitmask: Tensor, rows: Sequence[int]) -> tuple
     return masked, [alive[i] for i in rows]
 
 
-def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tuple[Tensor, list[bool]]:
+def apply_words(
+    scores: Tensor, words: Sequence[NDArray[np.int32] | None], log_sums: Tensor | None = None
+) -> tuple[Tensor, list[bool]]:
     """As ``apply_bitmask``, on a CPU.
 
     Args:
         scores: (rows, vocab).
         words: the mask of each row, (>= ceil(vocab / 32),); None leaves it as it is.
+        log_sums: see ``MaskKernel``, but (rows, 2) float64.
 
     Returns:
         The masked scores; for each row whether it is not masked, or an allowed token has a score above -inf.
@@ -84,17 +87,20 @@ def apply_words(scores: Tensor, words: Sequence[NDArray[np.int32] | None]) -> tu
     neg_inf = _neg_inf_bits(scores.dtype)
     vocab, width = scores.shape[1], words_of(scores.shape[1])
     governed = [row[:width] for row in words if row is not None]
+    alive: list[bool] = []
     if governed and len(governed) == len(scores) and 0 < vocab < _SMALL:  # one call, because calls cost more than rows
         _write_mixed(source, np.stack(governed), target, neg_inf)
         numbers = target.view(np.float32) if scores.dtype is torch.float32 else masked.double().numpy()
-        return masked, (numbers.max(1) > _NEG_INF).tolist()
-    alive = []
-    for i, row in enumerate(words):
-        if row is None:
-            target[i] = source[i]
-            alive.append(True)
-        else:
-            alive.append(_is_alive(_write_row(source[i], row[:width], target[i], neg_inf), scores.dtype))
+        alive = (numbers.max(1) > _NEG_INF).tolist()
+    else:
+        for i, row in enumerate(words):
+            if row is None:
+                target[i] = source[i]
+                alive.append(True)
+            else:
+                alive.append(_is_alive(_write_row(source[i], row[:width], target[i], neg_inf), scores.dtype))
+    if log_sums is not None:
+        write_log_sums_(log_sums, scores, masked)
     return masked, alive
 
 

@@ -27,7 +27,13 @@ class MaskKernel(Protocol):
     """Writes masked scores."""
 
     def __call__(
-        self, scores: Tensor, masks: Tensor, slots: Tensor, own: Tensor | None = None, stops: Tensor | None = None
+        self,
+        scores: Tensor,
+        masks: Tensor,
+        slots: Tensor,
+        own: Tensor | None = None,
+        stops: Tensor | None = None,
+        log_sums: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """A copy of the scores with -inf for every token that the row's mask forbids.
 
@@ -41,6 +47,8 @@ class MaskKernel(Protocol):
             stops: (any,) int64: the tokens that a masked row without an allowed score above -inf can only end with:
                 they get ``FALLBACK_SCORE``, and the others -inf, also where the scores are NaN. None leaves such rows
                 as they are masked.
+            log_sums: (rows, 2) float32, contiguous, written: the log-sum-exp of each row before and after its mask,
+                which are equal for a row that is not masked. None leaves it out.
 
         Returns:
             A new contiguous tensor like ``scores``; (rows,) int32, 1 for rows that are not masked or have an allowed
@@ -51,8 +59,25 @@ class MaskKernel(Protocol):
         ...
 
 
+def log_sums_dtype(device: torch.device) -> torch.dtype:
+    """The type of the log-sum-exps of scores on a device."""
+    return torch.float64 if device.type == "cpu" else torch.float32
+
+
+def write_log_sums_(log_sums: Tensor, scores: Tensor, masked: Tensor) -> None:
+    """Write (rows, 2) the log-sum-exp of scores (rows, vocab) and of the masked scores, computed in float64."""
+    for column, each in enumerate((scores, masked)):
+        wide = each.to(torch.float32 if each.device.type == "mps" else torch.float64)
+        log_sums[:, column] = wide.logsumexp(-1)
+
+
 def apply_with_torch(
-    scores: Tensor, masks: Tensor, slots: Tensor, own: Tensor | None = None, stops: Tensor | None = None
+    scores: Tensor,
+    masks: Tensor,
+    slots: Tensor,
+    own: Tensor | None = None,
+    stops: Tensor | None = None,
+    log_sums: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See ``MaskKernel``; any device and dtype, some ten launches."""
     slots = slots[: len(scores)]
@@ -66,6 +91,8 @@ def apply_with_torch(
     allowed[:, : unpacked.shape[1]] = unpacked
     masked = torch.where(allowed | free, scores, torch.full_like(scores, _NEG_INF))
     alive = (masked > _NEG_INF).any(-1, keepdim=True) | free
+    if log_sums is not None:
+        write_log_sums_(log_sums, scores, masked)
     if stops is not None:
         ending = torch.full_like(scores[:1], _NEG_INF).index_fill_(1, stops, FALLBACK_SCORE)
         masked = torch.where(alive, masked, ending)
@@ -113,17 +140,23 @@ class _Fastest:
             self._fail(error)
 
     def __call__(
-        self, scores: Tensor, masks: Tensor, slots: Tensor, own: Tensor | None = None, stops: Tensor | None = None
+        self,
+        scores: Tensor,
+        masks: Tensor,
+        slots: Tensor,
+        own: Tensor | None = None,
+        stops: Tensor | None = None,
+        log_sums: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See ``MaskKernel``."""
         if self._kernel is not apply_with_torch and scores.dtype in _OF_KERNELS:
             try:
-                return self._kernel(scores, masks, slots, own, stops)
+                return self._kernel(scores, masks, slots, own, stops, log_sums)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # a shape that was not tried out has to be compiled
                 self._fail(error)
-        return apply_with_torch(scores, masks, slots, own, stops)
+        return apply_with_torch(scores, masks, slots, own, stops, log_sums)
 
     def _fail(self, error: Exception) -> None:
         self._kernel, self.name, self.reason = apply_with_torch, "torch", cause(error)

@@ -53,7 +53,7 @@ class Masks(NamedTuple):
         warnings: (message, cause) of warnings to give when the masks are applied.
         lease: keeps the rows of the table.
         transfer: the copy of the masks that are in no table to the GPU; None if there are none, or they stay here.
-        narrowed: the masks of the positions at which the token limit forbids tokens that the format allows.
+        narrowed: the masks of the positions at which a limit forbids tokens that the format allows.
     """
 
     buffer: Tensor
@@ -212,7 +212,8 @@ class MaskFiller:
                 slots.append(-2 - len(own))
                 own.append(position)
                 # A mask in the table belongs to the format alone.
-                if left is not None and (both := row.narrowed(left - taken, bitmask[first + position].numpy())):
+                own_left = None if left is None else left - taken
+                if (both := row.narrowed(own_left, bitmask[first + position].numpy())) is not None:
                     narrowed[position] = both
                 if not row.is_open:
                     ended[position] = reason = row.dead_end
@@ -252,13 +253,15 @@ class MaskFiller:
                 )
         return self._stop_words
 
-    def apply(self, scores: Tensor, masks: Masks) -> tuple[Tensor, list[bool] | Tensor]:
+    def apply(self, scores: Tensor, masks: Masks, log_sums: Tensor | None = None) -> tuple[Tensor, list[bool] | Tensor]:
         """A copy of the scores with -inf for every token that is not allowed; a row without any can only end.
 
         Args:
             scores: (positions, vocab) floating point, any device; never written. As wide as the vocabulary: the loops
                 check it, because a narrower mask would be read past its end on a GPU.
             masks: of the same positions.
+            log_sums: (positions, 2) of ``log_sums_dtype``, written: the log-sum-exp of each position's scores before
+                and after its mask. None leaves it out.
 
         Returns:
             The masked scores; and for each position whether it is not masked, or has an allowed score above -inf: for
@@ -272,18 +275,18 @@ class MaskFiller:
             words: list[NDArray[np.int32] | None] = [None] * len(scores)
             for position in masks.governed:
                 words[position] = masks.words(position)
-            masked, alive = apply_words(scores, words)
+            masked, alive = apply_words(scores, words, log_sums)
             if not all(alive):
                 only_end += [position for position, is_alive in enumerate(alive) if not is_alive]
         else:
-            masked, alive = self._apply_on_device(scores, masks)
+            masked, alive = self._apply_on_device(scores, masks, log_sums)
         for position in only_end:  # a softmax over only -inf would be NaN, which fails the batch
             masked[position].fill_(-torch.inf)  # the scores may be NaN
             for token_id in self._stop_token_ids:  # an index of several would have to be copied to a GPU
                 masked[position, token_id] = FALLBACK_SCORE
         return masked, alive
 
-    def _apply_on_device(self, scores: Tensor, masks: Masks) -> tuple[Tensor, Tensor]:
+    def _apply_on_device(self, scores: Tensor, masks: Masks, log_sums: Tensor | None) -> tuple[Tensor, Tensor]:
         device = scores.device
         if self._stops is None or device != self._device:
             self._device, self._stops = device, to_device(self._stop_token_ids, device)
@@ -304,9 +307,9 @@ class MaskFiller:
         kernel, sent = mask_kernel(device), to_device(slots, device, dtype=torch.int32)
         if table is None:
             rows = masks.buffer[:0].to(device) if own is None else own
-            return kernel(scores, rows, sent, own, self._stops)
+            return kernel(scores, rows, sent, own, self._stops, log_sums)
         with table.on_device([slot for slot in slots if slot >= 0]) as rows:
-            return kernel(scores, rows, sent, own, self._stops)
+            return kernel(scores, rows, sent, own, self._stops, log_sums)
 
     def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
         """Report the rows that have to end though their constraint could continue.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from ..constraints.argument_checks import OVERLAP, TOKEN_IDS, check_each
+from ..constraints.argument_checks import FLAG, OVERLAP, TOKEN_IDS, check_each
 from ..errors import InvalidArgument, reading, shown
 from ..options import LoopOptions, Overlap
 from .reasoning import Reasoning
@@ -24,6 +24,7 @@ class SessionArguments(TypedDict, total=False):
     overlap: Overlap | None
     reasoning: Reasoning | None
     trace: bool
+    log_mass: bool
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class SessionOptions:
             reads the environment. The result is the same.
         reasoning: the free text that rows write before they answer.
         trace: whether to record the alternatives at every position.
+        log_mass: whether to add up the probability that the format leaves at every position.
 
     Raises:
         InvalidArgument: another ``on_violation``, or a ``max_new_tokens`` that is not an int of 1 or more.
@@ -53,14 +55,15 @@ class SessionOptions:
     overlap: Overlap | None = None
     reasoning: Reasoning | None = None
     trace: bool = False
+    log_mass: bool = False
 
     @reading("options")
     def __post_init__(self) -> None:
         if self.on_violation not in ("close", "raise"):
             raise InvalidArgument(f"expected on_violation='close' or 'raise', got {shown(self.on_violation)}")
         check_each(
-            {"stop_token_ids": self.stop_token_ids, "overlap": self.overlap},
-            {"stop_token_ids": TOKEN_IDS, "overlap": OVERLAP},
+            {"stop_token_ids": self.stop_token_ids, "overlap": self.overlap, "log_mass": self.log_mass},
+            {"stop_token_ids": TOKEN_IDS, "overlap": OVERLAP, "log_mass": FLAG},
         )
         most: Any = self.max_new_tokens
         if most is not None and (type(most) is not int or most < 1):

@@ -314,13 +314,18 @@ class ReasoningEngine(MaskedEngine):
         return (self._beginnings.mark, matched) if is_kept else None
 
     def is_near_limit(self, tokens_left: int) -> bool:
-        """See ``BudgetedEngine.is_near_limit``; never while thinking: the end of the thinking takes nothing away.
-
-        Only of an answer is it recorded what the limit did to it.
-        """
+        """See ``BudgetedEngine.is_near_limit``; False while thinking, see ``unlimited_thinking``."""
         if self.is_thinking or not self._is_budgeted:
             return False
         return cast(BudgetedEngine, self._engine).is_near_limit(tokens_left)
+
+    def unlimited_thinking(self, tokens_left: int | None) -> NDArray[np.int32] | None:
+        """See ``Engine.unlimited_thinking``."""
+        state = self._states[-1]
+        if state.unwritten or not self.is_thinking:
+            return None
+        words = self._beginnings.words(state.matched)
+        return None if self._thinking_mask(tokens_left) is words else words
 
     def is_completed(self) -> bool:
         """See ``Engine.is_completed``; never while thinking."""

@@ -45,16 +45,22 @@ class GuidedResult(Generic[T]):
         trace: how the row was generated, with ``trace=True``; a notebook displays it, ``save`` writes a page.
         shortened: whether the token limit changed the answer. Near the limit, only tokens after which the text can
             still end are allowed. A greedy answer is shortened if this forbade the most probable token that the format
-            allows at one of its steps; a sampled one if ``exp(limit_log_mass)`` is below 1/2. The step at which a row
-            reached a dead end counts too: other processors may have forbidden all that the limit left there. An answer
-            that was only cut ("length") is not shortened: it has all that was written. None where it is not known: for
-            beams, loops of other code, results that were read from tokens alone (``Guide.read``), and processes that
-            hold a part of a model without choosing its tokens; ``shortened is not False`` finds these too.
-        limit_log_mass: natural logarithm of the probability that the limit left: at each of these steps, the share of
-            all that the format allows there, at temperature 1; summed over the steps. 0.0 if the limit forbade nothing;
-            minus infinity at a dead end that the limit caused; None where ``shortened`` is None.
+            allows at one of its steps; a sampled one if these steps left less than half of the probability. The step at
+            which a row reached a dead end counts too: other processors may have forbidden all that the limit left
+            there. An answer that was only cut ("length") is not shortened: it has all that was written. None where it
+            is not known: for beams, loops of other code, results that were read from tokens alone (``Guide.read``), and
+            processes that hold a part of a model without choosing its tokens; ``shortened is not False`` finds these
+            too.
+        limit_log_mass: natural logarithm of the probability that the limits left: at each step at which the token limit
+            or that of the thinking forbade tokens, the share of all that the format allows there, at temperature 1;
+            summed over the steps. 0.0 if they forbade nothing; minus infinity at a dead end that the limit caused; None
+            where ``shortened`` is None.
         thinking_cut: whether the thinking had to end: it had used its ``max_tokens``, or its share of the token limit,
-            so that the end marker was all that was allowed. Neither ``shortened`` nor ``limit_log_mass`` counts it.
+            so that the end marker was all that was allowed. ``shortened`` does not count it; ``limit_log_mass`` does.
+        log_mass: with ``log_mass=True``, the natural logarithm of the probability that the format alone left: at each
+            step, the stop token's too, that of all tokens that the format allows, at temperature 1, from the scores
+            that the mask is applied to (after penalties, before temperature, top-k ...); summed over the steps. Forced
+            tokens count by the masks at their places. 0.0 for a free row; None where ``shortened`` is None.
     """
 
     text: str
@@ -69,6 +75,7 @@ class GuidedResult(Generic[T]):
     shortened: bool | None = None
     limit_log_mass: float | None = field(default=None, repr=False, compare=False)
     thinking_cut: bool = False
+    log_mass: float | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
         return result_html(

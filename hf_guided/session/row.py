@@ -174,16 +174,20 @@ class Row:
         self._dead_end = not self.is_open
         return self.is_open
 
-    def narrowed(self, tokens_left: int | None, words: NDArray[np.int32] | None = None) -> Narrowed | None:
-        """See ``Matcher.narrowed``; None too without a limit, and if the row had ended before its last ``fill``."""
+    def narrowed(
+        self, tokens_left: int | None, words: NDArray[np.int32] | None = None, *, always: bool = False
+    ) -> Narrowed | None:
+        """See ``Matcher.narrowed``; None too if the row had ended before its last ``fill``."""
         ended_before = not self.is_open and (self.tail or not self._dead_end)
-        if self.matcher is None or tokens_left is None or ended_before or self._lost:
+        if self.matcher is None or ended_before or self._lost:
             return None
-        return self.matcher.narrowed(tokens_left, words, is_ended=not self.is_open)
+        return self.matcher.narrowed(tokens_left, words, is_ended=not self.is_open, always=always)
 
     def is_near_limit(self, tokens_left: int | None) -> bool:
-        """Whether the limit may narrow the masks of forced text from here on, so that they have to be made."""
-        return tokens_left is not None and not self.can_finish_in(tokens_left - _FAR)
+        """Whether a limit may narrow the masks of forced text from here on, so that they have to be made."""
+        if tokens_left is not None and not self.can_finish_in(tokens_left - _FAR):
+            return True
+        return self.matcher is not None and self.is_open and self.matcher.thinking_is_limited(tokens_left)
 
     def mask_key(self, tokens_left: int | None = None) -> Key | None:
         """The key of the mask; None if its engine keeps no masks, or the row has ended, which ``fill`` reports."""

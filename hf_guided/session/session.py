@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import (
@@ -35,6 +36,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .limit_record import LimitRecord
 from .logprobs import LogprobRecorder, TokenLogprob
+from .mask_kernel import log_sums_dtype
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
 from .options import SessionOptions
@@ -80,7 +82,7 @@ class Session:
         self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
-        self.limit_record = LimitRecord()  # what the token limit has forbidden in this call
+        self.limit_record = LimitRecord(of_format=options.log_mass)  # what limits and format have left in this call
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
@@ -160,6 +162,8 @@ class Session:
             # The step is incomplete, so the state of these rows is unknown.
             self._tracker.reset()
             raise
+        if self._ids.shape[1] == self._tracker.prompt_length:
+            self.limit_record.clear()
         masked = self.apply(scores, masks, late=announced)
         if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
@@ -300,12 +304,16 @@ class Session:
             late: whether the caller reads ``late_alive`` itself, after it has queued the choice of the tokens. On the
                 CPU there is nothing to read.
         """
-        self.limit_record.see(scores, masks.narrowed)
-        if self.recorder is not None:
-            self.recorder.see(scores, masks, self.limit_record.step)
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
-        masked, alive = self._filler.apply(scores, masks)
+        log_sums = None
+        if self.limit_record.of_format:
+            log_sums = torch.empty(len(scores), 2, dtype=log_sums_dtype(scores.device), device=scores.device)
+        masked, alive = self._filler.apply(scores, masks, log_sums)
+        self.stats.apply_ns += time.perf_counter_ns() - start
+        self.limit_record.see(scores, masks.narrowed, log_sums)
+        if self.recorder is not None:
+            self.recorder.see(scores, masks, self.limit_record.step)
         if isinstance(alive, list):
             if masks.ended or not all(alive):
                 self._filler.report(masks, record, alive)
@@ -315,7 +323,6 @@ class Session:
                 self.late_alive.read()
         self.stats.calls += 1
         self.stats.masked_rows += len(masks.governed)
-        self.stats.apply_ns += time.perf_counter_ns() - start
         return masked
 
     def forwarded(self, start_ns: int, rows: Sequence[int]) -> None:

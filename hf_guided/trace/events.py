@@ -29,18 +29,20 @@ class Alternative:
 
 @dataclass(frozen=True)
 class LimitStep:
-    """A position at which the token limit forbade tokens that the format allows.
+    """A position at which a limit forbade tokens that the format allows.
 
     Args:
         log_mass: natural logarithm of the share of probability that the limit left, of all that the format allows; from
             the scores before the mask, at temperature 1; 0.0 or less.
         preferred: the most probable token that the format allows.
         overruled: whether the limit forbade it.
+        thinking: whether the limit is that of the thinking (``Reasoning.max_tokens``); else it is the token limit.
     """
 
     log_mass: float
     preferred: int
     overruled: bool
+    thinking: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Look:
         allowed: how many tokens the mask allowed; in a free row all of the logits' width.
         removed: total probability of the tokens that the mask forbade, 0 to 1.
         best: the most probable tokens, and the most probable of those allowed; the most probable first.
-        limit: what the token limit did here; None where it forbade nothing that the format allows.
+        limit: what a limit did here; None where none forbade anything that the format allows.
     """
 
     allowed: int
@@ -79,6 +81,7 @@ class TokenRecord:
         before: its probability before the mask, 0 to 1; None if it is unknown.
         after: its probability after the mask, that is, among the allowed tokens alone; None if it is unknown.
         span: index of the forward pass that computed its scores; None if there was none.
+        log_mass: with ``log_mass=True``, the natural logarithm of the probability that the format left; else None.
     """
 
     token_id: int
@@ -87,6 +90,7 @@ class TokenRecord:
     before: float | None = None
     after: float | None = None
     span: int | None = None
+    log_mass: float | None = None
 
 
 @dataclass(frozen=True)

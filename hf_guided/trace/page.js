@@ -47,6 +47,7 @@
     }
     tile("Forced", percent(n.forced), "share of the tokens");
     if (n.thinkingCut) tile("Thinking", "cut", "it had no token left, so the mask ended it");
+    if (n.logMass !== null) tile("Log mass", n.logMass.toPrecision(3), "logarithm of the probability that the format left, summed over all tokens");
     tile("Probability removed", n.removed.toPrecision(3), `summed over ${count(n.asked, "choice")}; the model's first choice was not allowed at ${n.overruled}`);
   }
 
@@ -116,6 +117,7 @@
       element("p", { class: "faint" }, `token ${i + 1} of ${data.tokens.length}, id ${token.id}${token.bytes ? `, bytes ${token.bytes}` : ""}`),
       element("p", {}, KINDS[token.kind]),
     ];
+    if (token.left !== undefined) parts.push(element("p", {}, `The format left ${percent(token.left)} of the probability here.`));
     if (token.best === undefined) {
       if (token.kind !== "forced") parts.push(element("p", {}, "The model's other choices were not recorded."));
       return parts;
@@ -132,7 +134,7 @@
     );
     if (token.limit !== undefined) {
       const instead = token.limit.overruled ? ` Without it, ${quoted(token.limit)} would have been the most probable token.` : "";
-      parts.push(element("p", {}, `The token limit left ${percent(token.limit.left)} of what the format allows.${instead}`));
+      parts.push(element("p", {}, `The ${token.limit.of} left ${percent(token.limit.left)} of what the format allows.${instead}`));
     }
     if (token.before !== undefined) {
       parts.push(element("p", {}, `This token: ${percent(token.before)} before the mask, ${percent(token.after)} after it.`));

@@ -51,6 +51,7 @@ def _numbers(trace: Trace) -> dict[str, Any]:
         "asked": len(looked),
         "overruled": sum(look.overruled for look in looked),
         "thinkingCut": trace.thinking_cut,
+        "logMass": None if trace.log_mass is None else _rounded(trace.log_mass),
     }
 
 
@@ -64,6 +65,7 @@ def _token(token: TokenRecord, texts: Mapping[int, TokenText]) -> dict[str, Any]
         if (limit := look.limit) is not None:
             preferred = _text(limit.preferred, texts)
             data["limit"] = {"left": _rounded(math.exp(limit.log_mass)), "overruled": limit.overruled, **preferred}
+            data["limit"]["of"] = "limit of the thinking" if limit.thinking else "token limit"
         data["best"] = [
             _text(alternative.token_id, texts)
             | {"id": alternative.token_id, "p": _rounded(alternative.probability), "ok": alternative.allowed}
@@ -72,6 +74,8 @@ def _token(token: TokenRecord, texts: Mapping[int, TokenText]) -> dict[str, Any]
     for name in "before", "after":
         if (value := getattr(token, name)) is not None:
             data[name] = _rounded(value)
+    if token.log_mass is not None:
+        data["left"] = _rounded(math.exp(token.log_mass))
     if token.span is not None:
         data["span"] = token.span
     return data

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -138,6 +138,7 @@ class Recorder:
         length: int | None,
         vocabulary: Vocabulary,
         constraint: Constraint | None,
+        log_masses: Callable[[int], Sequence[float] | None] = lambda length: None,
     ) -> Trace:
         """The trace of a row of the last call.
 
@@ -148,6 +149,7 @@ class Recorder:
             length: number of its output tokens; None: up to its first stop token.
             vocabulary: of the tokens.
             constraint: of the row; None for a free row.
+            log_masses: gives for each of so many tokens what the format left at its step; None if it is not known.
         """
         ids = sequences[row].cpu().numpy().astype(np.int64)
         output: list[int] = ids[self._prompt_length :].tolist()
@@ -159,6 +161,8 @@ class Recorder:
         else:
             tokens = [self._noted(row, position, token_id) for position, token_id in enumerate(output[:length])]
             forwards = sum(span.what == "forward" and row in span.rows for span in self._spans)
+        if (masses := log_masses(len(tokens))) is not None:
+            tokens = [replace(token, log_mass=mass) for token, mass in zip(tokens, masses, strict=True)]
         named = {token.token_id for token in tokens}
         looks = [token.look for token in tokens if token.look is not None]
         named.update(one.token_id for look in looks for one in look.best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -50,8 +51,14 @@ class Trace:
         return sum(token.look.removed for token in self.tokens if token.look is not None)
 
     @property
+    def log_mass(self) -> float | None:
+        """That of ``GuidedResult``; None if it was not recorded."""
+        masses = [token.log_mass for token in self.tokens if token.log_mass is not None]
+        return math.fsum(masses) if len(masses) == len(self.tokens) else None
+
+    @property
     def narrowed(self) -> int:
-        """The number of tokens at which the model chose, and the token limit forbade tokens that the format allows."""
+        """The number of tokens at which the model chose, and a limit forbade tokens that the format allows."""
         return sum(token.look is not None and token.look.limit is not None for token in self.tokens)
 
     def html(self) -> str:

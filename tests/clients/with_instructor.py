@@ -1,47 +1,60 @@
-"""instructor in its modes: TOOLS, JSON_SCHEMA, JSON; partial models, lists, iterables."""
-
-import json
-import sys
-from typing import Literal
+"""instructor in its modes: one model, partial ones, lists, iterables; answers that the token limit shortened."""
 
 import instructor
 import openai
-from pydantic import BaseModel, Field
+from checks import AROUND, CHAT, EMAIL, LIMITS, LONG, URL, Person, check, error_of
+from instructor.core.exceptions import IncompleteOutputException
 
-CHAT = [{"role": "user", "content": "Daria Pinto is 50 years old."}]
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-    kind: Literal["staff", "guest"]
+MODES = {"mode": (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA)}
 
 
-seen = {}
-for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA, instructor.Mode.JSON):
-    client = instructor.from_openai(
-        openai.OpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0), mode=mode
-    )
-    asked = {"model": "demo", "messages": CHAT, "max_retries": 0, "temperature": 0}
-    if mode is instructor.Mode.JSON:  # any object: valid JSON, and no more, is promised
-        try:
-            client.chat.completions.create(response_model=Person, **asked)
-        except Exception as error:
-            assert "ValidationError" in repr(error) or "validation error" in str(error), repr(error)
-        continue
-    person = client.chat.completions.create(response_model=Person, **asked)
-    assert isinstance(person, Person) and type(person.age) is int
-    seen[f"{mode.name}, one"] = person.model_dump()
+def completions(mode):
+    return instructor.from_openai(openai.OpenAI(base_url=URL, api_key="none", max_retries=0), mode=mode).completions
 
-    partials = list(client.chat.completions.create_partial(response_model=Person, **asked))
-    assert partials and isinstance(partials[-1].age, int) and partials[-1].kind in ("staff", "guest")
-    seen[f"{mode.name}, partial"] = len(partials)
 
-    people = client.chat.completions.create(response_model=list[Person], **asked)
-    assert all(isinstance(one, Person) for one in people)
-    seen[f"{mode.name}, list"] = len(people)
+ASKED = {"model": "demo", "messages": CHAT, "max_retries": 0, "temperature": 0}
 
-    each = list(client.chat.completions.create_iterable(response_model=Person, **asked))
-    assert all(isinstance(one, Person) for one in each)
-    seen[f"{mode.name}, iterable"] = len(each)
-print(json.dumps(seen))
+
+@check(**MODES)
+def one(mode):
+    person = completions(mode).create(response_model=Person, **ASKED)
+    assert isinstance(person, Person)
+    return person.model_dump()
+
+
+@check(**MODES)
+def partial(mode):
+    partials = list(completions(mode).create_partial(response_model=Person, **ASKED))
+    assert Person.model_validate(partials[-1].model_dump())
+    return len(partials)
+
+
+@check(**MODES)
+def several(mode):
+    people = completions(mode).create(response_model=list[Person], **ASKED)
+    each = list(completions(mode).create_iterable(response_model=Person, **ASKED))
+    assert all(isinstance(one, Person) for one in [*people, *each])
+    return [len(people), len(each)]
+
+
+@check(**MODES, **LIMITS)
+def a_token_limit(mode, stream, tokens):
+    def ask():
+        asked = {**ASKED, "max_tokens": tokens + AROUND * (mode is instructor.Mode.TOOLS), "response_model": Person}
+        return [*completions(mode).create_partial(**asked)][-1] if stream else completions(mode).create(**asked)
+
+    if tokens == LONG:
+        assert ask().email == EMAIL
+    elif stream:  # a partial answer is what it is for
+        assert ask().email != EMAIL
+    else:
+        error_of(IncompleteOutputException, ask)
+
+
+@check()
+def any_object():
+    """The mode JSON asks for any object: valid JSON, and no more, is promised."""
+    try:
+        completions(instructor.Mode.JSON).create(response_model=Person, **ASKED)
+    except Exception as error:
+        assert "validation error" in str(error), repr(error)

@@ -1,65 +1,70 @@
-"""langchain's ChatOpenAI: with_structured_output in its methods, bound tools, streams."""
+"""langchain's ChatOpenAI: structured output in its methods, tools, streams; answers that the token limit shortened."""
 
-import json
-import sys
-from typing import Literal
-
+import openai
+from checks import AROUND, EMAIL, LIMITS, LONG, PROMPT, SHORT, STREAM, URL, Person, Weather, check, error_of, weather
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, Field
 
-PROMPT = "Daria Pinto is 50 years old."
-
-
-class Person(BaseModel):
-    """A person."""
-
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-    kind: Literal["staff", "guest"]
+METHODS = {"method": ("json_schema", "function_calling")}
 
 
-@tool
-def weather(unit: Literal["C", "F"], days: int) -> str:
-    """Looks up the weather."""
-    return "sunny"
+def model(**asked):
+    return ChatOpenAI(
+        **{"model": "demo", "base_url": URL, "api_key": "none", "max_retries": 0, "temperature": 0, **asked}
+    )
 
 
-model = ChatOpenAI(model="demo", base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0, temperature=0)
-seen = {}
-for method in ("json_schema", "function_calling"):
-    structured = model.with_structured_output(Person, method=method)
-    person = structured.invoke(PROMPT)
-    assert isinstance(person, Person)
-    seen[method] = person.model_dump()
-    streamed = list(structured.stream(PROMPT))
-    assert isinstance(streamed[-1], Person)
-    as_dict = model.with_structured_output(Person.model_json_schema(), method=method).invoke(PROMPT)
-    assert isinstance(as_dict["age"], int)
-    raw = model.with_structured_output(Person, method=method, include_raw=True).invoke(PROMPT)
+def answer(chain, stream):
+    """The whole answer to the prompt, which a stream gives at its end."""
+    return list(chain.stream(PROMPT))[-1] if stream else chain.invoke(PROMPT)
+
+
+@check(**METHODS, **STREAM, responses=(False, True))
+def structured_output(method, stream, responses):
+    structured = model(use_responses_api=responses).with_structured_output
+    assert isinstance(answer(structured(Person, method=method), stream), Person)
+    assert isinstance(answer(structured(Person, method=method, strict=True), stream), Person)
+    assert Person.model_validate(answer(structured(Person.model_json_schema(), method=method), stream))
+    raw = structured(Person, method=method, include_raw=True).invoke(PROMPT)
     assert raw["parsing_error"] is None and isinstance(raw["parsed"], Person)
-strict = model.with_structured_output(Person, method="json_schema", strict=True).invoke(PROMPT)
-assert isinstance(strict, Person)
+    return raw["parsed"].model_dump()
 
-message = model.bind_tools([weather], tool_choice="weather").invoke(PROMPT)
-assert message.tool_calls and all(call["name"] == "weather" for call in message.tool_calls)
-assert all(call["args"]["unit"] in ("C", "F") and type(call["args"]["days"]) is int for call in message.tool_calls)
-assert not message.invalid_tool_calls
-seen["tools"] = [call["args"] for call in message.tool_calls]
 
-chunks = list(model.stream(PROMPT))
-assert len(chunks) > 1 and "".join(chunk.text for chunk in chunks)
-seen["stream"] = len(chunks)
-whole = None
-for chunk in model.bind_tools([weather], tool_choice="any").stream(PROMPT):
-    whole = chunk if whole is None else whole + chunk
-assert whole.tool_calls and not whole.invalid_tool_calls
-seen["stream of tools"] = len(whole.tool_calls)
+@check(**STREAM, choice=("weather", "any"))
+def tools(stream, choice):
+    bound = model().bind_tools([tool(weather)], tool_choice=choice)
+    if stream:
+        message, *more = bound.stream(PROMPT)
+        for chunk in more:
+            message += chunk
+    else:
+        message = bound.invoke(PROMPT)
+    assert message.tool_calls and not message.invalid_tool_calls
+    assert all(Weather.model_validate(call["args"], strict=True) for call in message.tool_calls)
+    return [call["args"] for call in message.tool_calls]
 
-responses = ChatOpenAI(
-    model="demo", base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0, use_responses_api=True
-)
-person = responses.with_structured_output(Person, method="json_schema").invoke(PROMPT)
-assert isinstance(person, Person)
-seen["responses"] = person.model_dump()
-print(json.dumps(seen))
+
+@check()
+def a_stream_of_text():
+    chunks = list(model().stream(PROMPT))
+    assert len(chunks) > 1 and "".join(chunk.text for chunk in chunks)
+    return len(chunks)
+
+
+@check(**METHODS, **LIMITS)
+def a_token_limit(method, stream, tokens):
+    structured = model(max_tokens=tokens + AROUND * (method == "function_calling")).with_structured_output(
+        Person, method=method
+    )
+    if tokens == LONG:
+        assert answer(structured, stream).email == EMAIL
+    elif method == "json_schema":
+        error_of(openai.LengthFinishReasonError, lambda: answer(structured, stream))
+    else:  # langchain does not look at the finish reason of calls
+        assert answer(structured, stream).email != EMAIL
+        raw = (
+            model(max_tokens=SHORT + AROUND)
+            .with_structured_output(Person, method=method, include_raw=True)
+            .invoke(PROMPT)
+        )
+        assert raw["raw"].response_metadata["finish_reason"] == "length"

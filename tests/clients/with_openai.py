@@ -1,89 +1,118 @@
-"""OpenAI's own client: parsed answers, tools, streams, responses. Runs by itself: ``python with_openai.py URL``."""
+"""OpenAI's own client: parsed answers, tools, streams, responses."""
 
 import json
-import sys
-from typing import Literal
 
 import openai
-from pydantic import BaseModel, Field
+from checks import CHAT, EMAIL, LIMITS, PROMPT, SHORT, URL, WAYS, Person, Weather, check, error_of
 
-PROMPT = "Our gardener Daria Pinto is 50 years old, reachable at daria@laurel.example."
-CHAT = [{"role": "user", "content": PROMPT}]
-
-
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-    kind: Literal["staff", "guest"]
-
-
-class Weather(BaseModel):
-    """Looks up the weather."""
-
-    unit: Literal["C", "F"]
-    days: int = Field(ge=1, le=9)
-
-
-client = openai.OpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0)
+client = openai.OpenAI(base_url=URL, api_key="none", max_retries=0)
 tool = openai.pydantic_function_tool(Weather)
-seen = {}
 
-[choice] = client.chat.completions.parse(model="demo", messages=CHAT, response_format=Person).choices
-assert isinstance(choice.message.parsed, Person) and choice.finish_reason == "stop"
-seen["parse"] = choice.message.parsed.model_dump()
 
-[choice] = client.chat.completions.parse(model="demo", messages=CHAT, tools=[tool], tool_choice="required").choices
-assert choice.finish_reason == "tool_calls"
-assert all(isinstance(call.function.parsed_arguments, Weather) for call in choice.message.tool_calls)
-seen["tools, parsed"] = [call.function.parsed_arguments.model_dump() for call in choice.message.tool_calls]
+def chat(stream, messages=CHAT, **asked):
+    """The choice of a chat completion, parsed."""
+    asked |= {"model": "demo", "messages": messages, "temperature": 0}
+    if not stream:
+        return client.chat.completions.parse(**asked).choices[0]
+    with client.chat.completions.stream(**asked) as events:
+        return events.get_final_completion().choices[0]
 
-named = {"type": "function", "function": {"name": "Weather"}}
-[choice] = client.chat.completions.create(
-    model="demo", messages=CHAT, tools=[tool], tool_choice=named, parallel_tool_calls=False
-).choices
-[call] = choice.message.tool_calls
-Weather.model_validate_json(call.function.arguments)
-answered = [*CHAT, choice.message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
-[choice] = client.chat.completions.create(model="demo", messages=answered, tools=[tool], tool_choice="none").choices
-assert isinstance(choice.message.content, str) and not choice.message.tool_calls
-seen["tools, the second turn"] = choice.finish_reason
 
-with client.chat.completions.stream(
-    model="demo", messages=CHAT, response_format=Person, stream_options={"include_usage": True}
-) as stream:
-    events = [event.type for event in stream]
-    final = stream.get_final_completion()
-assert isinstance(final.choices[0].message.parsed, Person) and events.count("content.delta") > 1
-assert final.usage.completion_tokens > 0
-seen["stream"] = {kind: events.count(kind) for kind in sorted(set(events))}
+@check(**WAYS)
+def a_format(stream, effort):
+    choice = chat(stream, response_format=Person, reasoning_effort=effort)
+    assert isinstance(choice.message.parsed, Person) and choice.finish_reason == "stop"
+    assert bool(getattr(choice.message, "reasoning_content", "")) == (effort != "none")
+    return choice.message.parsed.model_dump()
 
-with client.chat.completions.stream(model="demo", messages=CHAT, tools=[tool], tool_choice="required") as stream:
-    final = stream.get_final_completion()
-assert all(isinstance(call.function.parsed_arguments, Weather) for call in final.choices[0].message.tool_calls)
-seen["stream of tools"] = len(final.choices[0].message.tool_calls)
 
-response = client.responses.parse(model="demo", input=PROMPT, text_format=Person)
-assert isinstance(response.output_parsed, Person) and response.status == "completed"
-seen["responses.parse"] = response.output_parsed.model_dump()
+@check(**WAYS, choice=("auto", "required", {"type": "function", "function": {"name": "Weather"}}))
+def tools_beside_a_format(stream, effort, choice):
+    asked = {"tools": [tool], "tool_choice": choice, "parallel_tool_calls": False, "reasoning_effort": effort}
+    found = chat(stream, response_format=Person, **asked)
+    calls = [call.function.parsed_arguments for call in found.message.tool_calls or []]
+    assert all(isinstance(call, Weather) for call in calls)
+    assert calls or (choice == "auto" and isinstance(found.message.parsed, Person))
+    assert found.finish_reason == ("tool_calls" if calls else "stop")
+    return [call.model_dump() for call in calls]
 
-with client.responses.stream(model="demo", input=PROMPT, text_format=Person) as stream:
-    kinds = [event.type for event in stream]
-    assert isinstance(stream.get_final_response().output_parsed, Person)
-assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
-seen["responses.stream"] = len(kinds)
 
-flat = {"type": "function", "name": "Weather", "parameters": Weather.model_json_schema(), "strict": True}
-response = client.responses.create(model="demo", input=PROMPT, tools=[flat], tool_choice="required")
-calls = [item for item in response.output if item.type == "function_call"]
-assert calls and all(Weather.model_validate_json(call.arguments) for call in calls)
-seen["responses, tools"] = len(calls)
+@check()
+def the_turn_after_a_call():
+    asked = {"model": "demo", "tools": [tool], "parallel_tool_calls": False}
+    [choice] = client.chat.completions.create(messages=CHAT, tool_choice="required", **asked).choices
+    [call] = choice.message.tool_calls
+    answered = [*CHAT, choice.message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    [choice] = client.chat.completions.create(messages=answered, tool_choice="none", **asked).choices
+    assert isinstance(choice.message.content, str) and not choice.message.tool_calls
 
-assert [model.id for model in client.models.list()] == ["demo"]
-assert client.models.retrieve("demo").id == "demo"
-try:
-    client.chat.completions.create(model="demo", messages=CHAT, response_format={"type": "json_schema"})
-except openai.BadRequestError as error:
-    seen["a bad request"] = error.code
-else:
-    raise AssertionError("a response_format without a schema")
-print(json.dumps(seen))
+
+@check(**LIMITS)
+def a_token_limit(stream, tokens):
+    def ask():
+        return chat(stream, response_format=Person, max_tokens=tokens)
+
+    if tokens == SHORT:
+        [choice] = error_of(openai.LengthFinishReasonError, ask).completion.choices
+        assert stream or choice.hf_guided["shortened"]  # its streams leave out what OpenAI does not have
+        return Person.model_validate_json(choice.message.content).model_dump()
+    assert ask().message.parsed.email == EMAIL
+
+
+@check(**WAYS)
+def a_response(stream, effort):
+    asked = {"model": "demo", "input": PROMPT, "text_format": Person, "reasoning": {"effort": effort}}
+    if stream:
+        with client.responses.stream(**asked) as events:
+            kinds = [event.type for event in events]
+            response = events.get_final_response()
+        assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
+    else:
+        response = client.responses.parse(**asked)
+    assert isinstance(response.output_parsed, Person) and response.status == "completed"
+    assert (response.output[0].type == "reasoning") == (effort != "none")
+    return response.output_parsed.model_dump()
+
+
+@check(tokens=LIMITS["tokens"])
+def a_token_limit_of_a_response(tokens):
+    response = client.responses.parse(
+        model="demo", input=PROMPT, text_format=Person, max_output_tokens=tokens, temperature=0
+    )
+    assert response.status == ("incomplete" if tokens == SHORT else "completed")
+    assert (response.output_parsed.email == EMAIL) == (tokens != SHORT)
+
+
+@check()
+def a_response_with_tools():
+    flat = {"type": "function", "name": "Weather", "parameters": Weather.model_json_schema(), "strict": True}
+    response = client.responses.create(model="demo", input=PROMPT, tools=[flat], tool_choice="required")
+    calls = [item for item in response.output if item.type == "function_call"]
+    assert calls and all(Weather.model_validate_json(call.arguments) for call in calls)
+    return len(calls)
+
+
+@check()
+def tools_that_are_not_strict():
+    """Objects that do not close themselves may have more members; those that are declared are valid."""
+    function = {"name": "weather", "parameters": Weather.model_json_schema(), "strict": False}
+    asked = {"tools": [{"type": "function", "function": function}], "tool_choice": "required", "max_tokens": 150}
+    calls = [
+        json.loads(call.function.arguments)
+        for seed in range(10)
+        for call in client.chat.completions.create(
+            model="demo", messages=CHAT, temperature=1.5, seed=seed, parallel_tool_calls=False, **asked
+        )
+        .choices[0]
+        .message.tool_calls
+    ]
+    assert len(calls) == 10 and all(Weather.model_validate(call, strict=True) for call in calls)
+    return sorted(map(len, calls))
+
+
+@check()
+def models_and_errors():
+    assert [model.id for model in client.models.list()] == ["demo"]
+    assert client.models.retrieve("demo").id == "demo"
+    schemaless = {"model": "demo", "messages": CHAT, "response_format": {"type": "json_schema"}}
+    return error_of(openai.BadRequestError, lambda: client.chat.completions.create(**schemaless)).code

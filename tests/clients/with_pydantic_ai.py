@@ -1,52 +1,39 @@
-"""pydantic-ai agents with an output_type: by tools, by the native response_format, in a stream."""
+"""pydantic-ai agents with an output_type: by tools, by the native response_format, beside tools."""
 
-import json
-import sys
-from typing import Literal
-
-from pydantic import BaseModel, Field
+from checks import PROMPT, URL, WAYS, Person, check, weather
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-PROMPT = "Daria Pinto is 50 years old."
+APIS = {"api": (OpenAIChatModel, OpenAIResponsesModel)}
+provider = OpenAIProvider(base_url=URL, api_key="none")
 
 
-class Person(BaseModel):
-    name: str = Field(max_length=20)
-    age: int = Field(ge=0, le=150)
-    kind: Literal["staff", "guest"]
+@check(**APIS, output=(Person, ToolOutput(Person), NativeOutput(Person), list[Person], str))
+def an_output(api, output):
+    result = Agent(api("demo", provider=provider, settings={"temperature": 0}), output_type=output, retries=0).run_sync(
+        PROMPT
+    )
+    found = result.output if output == list[Person] else [result.output]
+    assert all(isinstance(one, str if output is str else Person) for one in found)
 
 
-def age_of(name: Literal["Daria", "Elif"]) -> int:
-    """Looks up an age."""
-    return len(name)
+@check(**APIS, choice=("auto", "required"), **WAYS)
+def tools_beside_a_native_output(api, choice, stream, effort):
+    def settings(run):
+        first = choice if run.run_step == 1 else "auto"
+        return {"temperature": 0, "openai_reasoning_effort": effort, "parallel_tool_calls": False, "tool_choice": first}
 
-
-provider = OpenAIProvider(base_url=f"{sys.argv[1]}/v1", api_key="none")
-seen = {}
-for make in (OpenAIChatModel, OpenAIResponsesModel):
-    model = make("demo", provider=provider, settings={"temperature": 0})
-    kind = type(model).__name__
-    for output in (Person, ToolOutput(Person), NativeOutput(Person)):
-        result = Agent(model, output_type=output, retries=0).run_sync(PROMPT)
-        assert isinstance(result.output, Person)
-        seen[f"{kind}, {type(output).__name__}"] = result.output.model_dump()
-    result = Agent(model, output_type=list[Person], retries=0).run_sync(PROMPT)
-    assert all(isinstance(one, Person) for one in result.output)
-    seen[f"{kind}, list"] = len(result.output)
-
-    agent = Agent(model, output_type=NativeOutput(Person), tools=[age_of], retries=0)
-    result = agent.run_sync(PROMPT)  # the model calls, or answers in the format
-    assert isinstance(result.output, Person)
-    seen[f"{kind}, a tool beside a format"] = len(result.all_messages())
-
-    with_text = Agent(model, retries=0).run_sync(PROMPT)
-    assert isinstance(with_text.output, str)
-
-    agent = Agent(model, output_type=NativeOutput(Person), retries=0)
-    stream = agent.run_stream_sync(PROMPT)
-    outputs = list(stream.stream_output(debounce_by=None))
-    assert outputs and isinstance(outputs[-1], Person)
-    seen[f"{kind}, stream"] = len(outputs)
-print(json.dumps(seen))
+    form = {"output_type": NativeOutput(Person), "tools": [weather], "model_settings": settings}
+    agent = Agent(api("demo", provider=provider), retries=0, **form)
+    if stream:
+        result = agent.run_stream_sync(PROMPT)
+        outputs = list(result.stream_output(debounce_by=None))
+    else:
+        result = agent.run_sync(PROMPT)
+        outputs = [result.output]
+    assert isinstance(outputs[-1], Person)
+    kinds = [part.part_kind for message in result.all_messages() for part in message.parts]
+    assert choice == "auto" or "tool-return" in kinds
+    assert ("thinking" in kinds) == (effort != "none")
+    return [len(outputs), kinds]

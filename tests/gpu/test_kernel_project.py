@@ -15,7 +15,7 @@ import torch
 from hf_guided.session.mask_kernel import apply_with_torch
 from tests.gpu.test_kernels import on_gpu
 from tests.kernel_project import PROJECT, build
-from tests.mask_cases import DTYPES, check, random_case
+from tests.mask_cases import DTYPES, check, check_log_sums, random_case
 
 NINJA, NVCC = shutil.which("ninja"), shutil.which("nvcc")
 pytestmark = [
@@ -52,6 +52,7 @@ def test_cases_of_hf_guided(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for seed in range(400):
         case = random_case(Random(seed))
         check(guided_bitmask.apply_masks(*on_gpu(case)), apply_with_torch(*case))
+        check_log_sums(guided_bitmask.apply_masks, on_gpu(case), case)
     for dtype in DTYPES:
         for vocab in 32_003, 151_936:
             case = random_case(Random(vocab), dtype, vocab, 5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hf_guided.session.mask_kernel import MaskKernel, apply_with_torch, kernel_in_use, mask_kernel
-from tests.mask_cases import DTYPES, Case, check, random_case
+from tests.mask_cases import DTYPES, Case, check, check_log_sums, random_case
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,6 +45,13 @@ def test_vocabularies(kernel: MaskKernel, dtype: torch.dtype, vocab: int) -> Non
     for rows in 1, 7:
         case = random_case(Random(vocab), dtype, vocab, rows)
         check(kernel(*on_gpu(case)), apply_with_torch(*case))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+@pytest.mark.parametrize("vocab", [100, 4096, 32_003])
+def test_log_sums(kernel: MaskKernel, dtype: torch.dtype, vocab: int) -> None:
+    case = random_case(Random(vocab), dtype, vocab, 3)
+    check_log_sums(kernel, on_gpu(case), case)
 
 
 @pytest.mark.parametrize("rows", [0, 33, 257, 70_000])

@@ -86,6 +86,7 @@ def test_every_format_in_and_out(source: str, target: str, tmp_path: Path, capsy
     for found in done:
         assert len(found["text"]) == 3 and found["finish_reason"] == "stop" and found["tokens"] >= 1
         assert found["shortened"] is False
+        assert found["thinking_cut"] is False
     assert "prompt" in failed[0]["error"]
 
 
@@ -111,7 +112,17 @@ def test_columns_keep_their_types(tmp_path: Path) -> None:
     for name in columns:
         assert out.schema.field(name).type == table.schema.field(name).type
         assert out[name].to_pylist() == table[name].to_pylist()
-    assert out.column_names == ["row", *columns, "text", "value", "finish_reason", "tokens", "shortened"]
+    assert out.column_names == [
+        "row",
+        *columns,
+        "text",
+        "value",
+        "finish_reason",
+        "tokens",
+        "shortened",
+        "thinking_cut",
+        "log_mass",
+    ]
     assert out["value"].to_pylist() == [None] * 5, "the match of a pattern is no JSON"
 
     features = datasets.Features(

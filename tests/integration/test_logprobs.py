@@ -440,7 +440,7 @@ def test_beams_of_a_decoder_are_refused() -> None:
 
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     guide = hg.Guide(family("llama")[0], vocabularies.tiny_byte_level())
-    monkeypatch.setattr(guide, "_ranks", Ranks.__new__(Ranks))
+    monkeypatch.setattr(guide.calls, "ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="logprobs"):
         guide.decoder(CHOICE, logprobs=True)
     with pytest.raises(hg.UnsupportedModel, match="logprobs"):

@@ -193,7 +193,7 @@ def test_each_sample_is_read_after_the_decoders_prompt_of_its_chat(llava: Any, m
     inputs = replace(planned.inputs, rows={"decoder_input_ids": starts})
     batch = Batch(replace(planned, inputs=inputs), [0, 1])
     monkeypatch.setattr(model.config, "is_encoder_decoder", True)
-    monkeypatch.setattr(guide, "_reader_of", lambda *_, prompt, **__: prompt)
+    monkeypatch.setattr(guide.calls, "reader_of", lambda *_, prompt, **__: prompt)
     assert [batch.reader(row) for row in range(6)] == [[0, 11]] * 3 + [[0, 12]] * 3
 
 

@@ -332,6 +332,6 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = family("llama")
     guide = hg.Guide(model, vocabularies.tiny_byte_level())
-    monkeypatch.setattr(guide, "_ranks", Ranks.__new__(Ranks))
+    monkeypatch.setattr(guide.calls, "ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="score"):
         hg.score(model, guide.tokenizer, "The", OPTIONS, guide=guide)

@@ -114,8 +114,8 @@ def test_thinking_leaves_a_quarter_for_the_answer(name: str, mode: str) -> None:
         check(guide, result, list(PROMPTS)[i // copies])
         if "num_beams" in kwargs:
             assert result.shortened is None and result.limit_log_mass is None
-        else:  # the answer had room: what thinking lost is not counted
-            assert (result.shortened, result.limit_log_mass) == (False, 0.0)
+        else:  # the answer had room: what thinking lost does not shorten it
+            assert result.shortened is False and (result.limit_log_mass < 0.0) == result.thinking_cut
 
 
 def test_an_assistant_drafts_thinking() -> None:
@@ -191,7 +191,7 @@ def test_engines_that_keep_no_limit_leave_a_quarter(backend: str) -> None:
     assert SHARE - 12 <= before_answer(guide, result.token_ids) <= SHARE
 
 
-def test_an_answer_that_the_limit_shortens_counts_only_its_own_steps() -> None:
+def test_an_answer_is_shortened_by_its_own_steps_only() -> None:
     """The oracle: the same answer after the same tokens as its prompt, without thinking."""
     model, tokenizer, guide = loaded("demo")
     asked = hg.Regex("[a-z]{1,200}!")
@@ -209,7 +209,7 @@ def test_an_answer_that_the_limit_shortens_counts_only_its_own_steps() -> None:
     assert output[0, inputs.shape[1] :].tolist() == result.token_ids[used:]
     steps = processor.limit_steps(0)
     assert result.thinking_cut and result.shortened == any(step.overruled for step in steps.values())
-    assert result.limit_log_mass == pytest.approx(sum(step.log_mass for step in steps.values()), abs=1e-4) and steps
+    assert steps and result.limit_log_mass < sum(step.log_mass for step in steps.values()), "thinking was cut, too"
 
 
 def test_a_processor_without_a_limit_lets_the_model_think() -> None:

@@ -312,7 +312,7 @@ def test_what_cannot_be_written_down_is_refused() -> None:
     with pytest.raises(ValueError, match="trace.*continuous_batching"):
         hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, continuous_batching=True)
     spread = hg.Guide(model, guide.tokenizer)
-    spread._ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # no other process is asked
+    spread.calls.ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # no other process is asked
     with pytest.raises(hg.UnsupportedModel, match="trace.*several processes"):
         spread.decoder(SCHEMA, trace=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from hf_guided.session.mask_kernel import FALLBACK_SCORE, apply_with_torch
 from tests.effort import repeats
 from tests.kernel_harness import DTYPES, HEADER, Harness, HarnessFailure, build
-from tests.mask_cases import check, expected, random_case
+from tests.mask_cases import check, check_log_sums, expected, random_case
 
 examples = settings(max_examples=repeats(150, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -21,7 +22,9 @@ examples = settings(max_examples=repeats(150, 500), suppress_health_check=[Healt
 def check_seed(harness: Harness, seed: int) -> None:
     random = Random(seed)
     case = random_case(random)
-    check(harness.apply_masks(*case, blocks=random.randint(1, 4)), apply_with_torch(*case))
+    blocks = random.randint(1, 4)
+    check(harness.apply_masks(*case, blocks=blocks), apply_with_torch(*case))
+    check_log_sums(partial(harness.apply_masks, blocks=blocks), case)
 
 
 @examples
@@ -37,6 +40,7 @@ def test_long_rows(harness, dtype, vocab):
     for blocks in 1, 1 + vocab // 8192:
         case = random_case(random, dtype, vocab, rows=3)
         check(harness.apply_masks(*case, blocks=blocks), apply_with_torch(*case))
+    check_log_sums(partial(harness.apply_masks, blocks=blocks), case)
 
 
 @pytest.mark.parametrize("vocab", [7, 8, 40])
@@ -94,6 +98,19 @@ MUTANTS = {
     "every row ends": ("if (alive[row]) return;", "{}"),
     "no stop": ("if (stops[i] == token)", "if (false)"),
     "stops of another format": ("0xc61cu", "0xf0e2u"),
+    "sums of allowed scores alone": (
+        "const unsigned loaded = sums ? inside[i] : allowed[i];",
+        "const unsigned loaded = allowed[i];",
+    ),
+    "the sum after the mask is that before it": (
+        "if (allowed[i] >> j & 1u) gb_add(after, number);",
+        "gb_add(after, number);",
+    ),
+    "float16 without its infinities": ("if ((bits & Format::INF) == Format::INF) number.bits |= 0x7f800000u;", "{}"),
+    "float16 without its sign": ("number.bits |= (bits & 0x8000u) << 16;", "{}"),
+    "two infinities are NaN": ("number == to.most ? 1.0f : ", ""),
+    "a sum is not scaled": ("to.sum * expf(to.most - number)", "to.sum"),
+    "threads of a block share a sum": ("+ threadIdx.x) * 2;", ") * 2;"),
 }
 
 

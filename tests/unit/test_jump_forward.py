@@ -22,6 +22,7 @@ class Forces:
 
     def __init__(self, token_ids: Sequence[int]) -> None:
         self._token_ids = tuple(token_ids)
+        self.narrowed: dict[int, Any] = {}
 
     def advance(self, row: Row, before: Sequence[int], tokens_left: int | None, *, loose: bool) -> Forced:
         return Forced(int(loose), self._token_ids, ())

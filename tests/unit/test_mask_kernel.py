@@ -21,7 +21,7 @@ from hf_guided.options import KernelOptions
 from hf_guided.session import mask_kernel as masking
 from hf_guided.session.mask_kernel import apply_with_torch, kernel_in_use, mask_kernel
 from tests.kernel_harness import ROOT
-from tests.mask_cases import WIDTHS, Case, check, expected, random_case
+from tests.mask_cases import WIDTHS, Case, check, check_log_sums, expected, random_case
 
 CPU = torch.device("cpu")
 
@@ -32,6 +32,7 @@ def test_torch_masks_as_a_loop_over_tokens(dtype: torch.dtype) -> None:
         case = random_case(Random(seed), dtype)
         before = case.scores.clone()
         check(apply_with_torch(*case), expected(case))
+        check_log_sums(apply_with_torch, case)
         unchanged = torch.zeros(0, dtype=torch.int32)
         check((case.scores.contiguous(), unchanged), (before.contiguous(), unchanged))
 
@@ -41,16 +42,18 @@ from random import Random
 
 from hf_guided.session import mask_triton
 from hf_guided.session.mask_kernel import apply_with_torch
-from tests.mask_cases import check, expected, random_case
+from tests.mask_cases import check, check_log_sums, expected, random_case
 
 mask_triton._BLOCK = 256  # few programs, for each takes the interpreter a millisecond; a row of 257 has two
 for seed in range(360):
     case = random_case(Random(seed))
     check(mask_triton.apply_with_triton(*case), apply_with_torch(*case))
+    check_log_sums(mask_triton.apply_with_triton, case)
 mask_triton._BLOCK = 4096
 for vocab in 4095, 4096, 5000:
     case = random_case(Random(vocab), vocab=vocab, rows=2)
     check(mask_triton.apply_with_triton(*case), expected(case))
+    check_log_sums(mask_triton.apply_with_triton, case)
 scores = random_case(Random(1), vocab=32, rows=32).scores.T  # a stride in the last dimension
 case = random_case(Random(2), scores.dtype, 32, 32)._replace(scores=scores)
 check(mask_triton.apply_with_triton(*case), apply_with_torch(*case))
@@ -67,10 +70,11 @@ from hf_guided.session import mask_triton
 capability = int(sys.argv[1])
 for dtype in "fp32", "fp16", "bf16":
     types = {"scores": f"*{dtype}", "out": f"*{dtype}", "stops": "*i64", "fallback": "fp32", "BLOCK": "constexpr"}
-    types |= dict.fromkeys(("masks", "own", "slots", "alive"), "*i32")
-    for kernel in mask_triton._mask, mask_triton._end:
+    types |= dict.fromkeys(("masks", "own", "slots", "alive"), "*i32") | {"parts": "*fp32", "SUMS": "constexpr"}
+    for kernel, sums in (mask_triton._mask, False), (mask_triton._mask, True), (mask_triton._end, None):
+        constants = {} if sums is None else {"SUMS": sums}
         signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": mask_triton._BLOCK})
+        source = triton.compiler.ASTSource(kernel, signature, {"BLOCK": mask_triton._BLOCK, **constants})
         made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=mask_triton._OPTIONS)
         assert made.asm["cubin"].startswith(b"\\x7fELF")
         assert f"sm_{capability}" in made.asm["ptx"]

@@ -284,7 +284,7 @@ def test_every_library_has_a_first_mask_of_tool_calls() -> None:
         "2",
         "1.50",
     )
-    assert "| 1 | llguidance | 1.5 | 2.0 | 2 | 1.50x | 1 of 3 |" in bench_tags.table([row])
+    assert "| 1 | llguidance | 1.5 | 2.0 | 2 | 1 of 3 |" in bench_tags.table([row])
 
 
 def test_forty_patterns_have_texts_that_python_judges_alike() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import JsonSchema, Regex
@@ -19,8 +19,9 @@ from hf_guided.serve.bodies.chat import read_chat
 from hf_guided.serve.bodies.completion import read_completion
 from hf_guided.serve.bodies.generation import Defaults
 from hf_guided.serve.bodies.response import read_response
+from hf_guided.serve.engines.sampler import SharedAnswer
 from hf_guided.serve.error_responses import RequestRefused
-from hf_guided.serve.job import Call, Chat, Sampling
+from hf_guided.serve.job import FILTERS, Call, Chat, Sampling
 from hf_guided.serve.options import ServeLimits, ServeOptions
 from hf_guided.serve.token_routes import read_detokenize, read_tokenize
 from tests.effort import repeats
@@ -304,6 +305,23 @@ HOT = Sampling(temperature=1.0)  # as OpenAI and vLLM have it where a request sa
 )
 def test_sampling(fields, sampling):
     assert chat(**fields).sampling == completion(**fields).sampling == sampling
+
+
+def test_answers_that_are_drawn_alike_share_a_key():
+    """The oracle is transformers: the settings for which it has a processor that filters or scales scores."""
+    other = {"temperature": 0.5, "top_k": 5, "top_p": 0.5, "min_p": 0.5}
+    config = GenerationConfig(do_sample=True, **other)
+    warpers = GenerationMixin()._get_logits_processor(config)
+    assert len(warpers) == len(other) == len(FILTERS)
+
+    def key(**fields: Any) -> Any:
+        job = SimpleNamespace(sampling=replace(HOT, **fields))
+        answer = SimpleNamespace(scoring=SimpleNamespace(wants_batch=False), samples=job.sampling.draws, job=job)
+        return SharedAnswer.batch_key.fget(answer)  # type: ignore[attr-defined]
+
+    assert len({key(), *(key(**{name: value}) for name, value in other.items()), key(temperature=0.0)}) == 6
+    assert key(seed=5, logit_bias={1: 2.0}) == key()
+    assert [Sampling(temperature=value).draws for value in (0.0, 1e-9, 9e-6, 1e-5, 2.0)] == [False] * 3 + [True] * 2
 
 
 def test_the_models_own_settings_are_the_defaults():
@@ -770,7 +788,7 @@ _GOOD: dict[Any, dict[str, Any]] = {
 def test_any_object_is_a_call_or_refused(read, data):
     given_fields = data.draw(st.dictionaries(_fields(read) | st.text(max_size=5), _values, max_size=4))
     body = {**(_GOOD[read] if data.draw(st.booleans()) else {}), **given_fields}
-    few = data.draw(st.sampled_from([DEFAULTS, replace(DEFAULTS, takes_images=True)]))
+    few = replace(DEFAULTS, takes_images=data.draw(st.booleans()), takes_any_arguments=data.draw(st.booleans()))
     try:
         read(body, few)
     except RequestRefused as refused:

@@ -111,6 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-p", type=positive(float), help="of the samples (default: as the generation config says)")
     parser.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
     parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    parser.add_argument(
+        "--log-mass", action="store_true", help="fill the column log_mass: how much of the probability the format left"
+    )
     parser.add_argument("--device-map", metavar="MAP", help="spread the model over all devices of one process: 'auto'")
     shards = parser.add_mutually_exclusive_group()
     shards.add_argument(

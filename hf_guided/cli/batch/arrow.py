@@ -22,7 +22,8 @@ from .tables import BadRow, Row, Table, as_cells, copied
 _LARGEST = 2**63
 _TOGETHER = 1000  # rows in memory
 _BAD_VALUES = pa.ArrowException, ValueError, OverflowError  # no UTF-8, or a time past the last year
-_PLAIN = {"tokens": pa.int64(), "shortened": pa.bool_(), "thinking_cut": pa.bool_()}  # columns that are no texts
+# Columns of answers that are no texts.
+_PLAIN = {"tokens": pa.int64(), "shortened": pa.bool_(), "thinking_cut": pa.bool_(), "log_mass": pa.float64()}
 _Group = tuple[int, Callable[[list[str]], Iterable[Any]]]  # rows that are damaged together, and what reads columns
 
 

@@ -14,8 +14,8 @@ from .tables import Table, csv_table, jsonl_table, write_lines
 
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", "": "datasets"}
 _PACKAGES = {"parquet": "pyarrow", "datasets": "datasets"}
-DONE = ("text", "value", "finish_reason", "tokens", "shortened", "thinking_cut")
-FAILED = ("error", "text", "finish_reason", "tokens", "shortened", "thinking_cut")
+DONE = ("text", "value", "finish_reason", "tokens", "shortened", "thinking_cut", "log_mass")
+FAILED = ("error", "text", "finish_reason", "tokens", "shortened", "thinking_cut", "log_mass")
 _TABLES = {"jsonl": jsonl_table, "csv": csv_table}
 
 

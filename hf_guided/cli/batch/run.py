@@ -330,6 +330,8 @@ def _answered(row: int, result: Outcome) -> Answer:
         line["value"] = result.value
     line |= {"finish_reason": result.finish_reason, "tokens": len(result.token_ids)}
     line |= {"shortened": result.shortened, "thinking_cut": result.thinking_cut}
+    if result.log_mass is not None:
+        line["log_mass"] = result.log_mass
     if result.error is None and result.finish_reason == "stop":
         return Answer(row, True, line)
     line["error"] = result.error or f"the answer did not finish: {result.finish_reason}"

@@ -83,6 +83,7 @@ class DecodeLoop:
                 self.session.stop_token_ids,
                 retokenize=self.options.retokenize,
                 may_stop=self.session.stop_token_ids[0] in self._stops.eos_token_ids,
+                weighs=self.session.limit_record.of_format,
             )
         self._sequences: list[SequenceState] = []
         self._logprobs: StepLogprobs | None = None
@@ -304,10 +305,11 @@ class DecodeLoop:
         self._drafter.observe(i, draft, agreed)
         sequence, stats = self._sequences[i], self.session.stats
         written, firsts = 0, set(draft.ends)
-        near = sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
+        always = self.session.limit_record.of_format
+        near = always or sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
         for index, token_id in enumerate(draft.tokens[: draft.ends[agreed]]):
             if near and index not in firsts:  # the token is forced
-                both = sequence.row.narrowed(self.session.tokens_left(sequence.num_generated))
+                both = sequence.row.narrowed(self.session.tokens_left(sequence.num_generated), always=always)
                 if both is not None:
                     sequence.narrowed[len(sequence.token_ids)] = both
             sequence.row.advance(token_id)
@@ -333,7 +335,7 @@ class DecodeLoop:
             self.session.stats.tokens += self._sequences[i].append([token_id], self._stops)
 
     def _weigh_forced(self, logits: Tensor) -> None:
-        """Weigh the forced tokens that the limit narrows and whose logits the last pass has given.
+        """Weigh the forced tokens that have masks to weigh and whose logits the last pass has given.
 
         Args:
             logits: (rows, columns, vocab); the last column belongs to a row's last token, as in step_logprobs.py.

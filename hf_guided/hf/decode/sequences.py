@@ -22,7 +22,8 @@ class SequenceState:
     unfed: int = 0  # how many of the last tokens are not in the model's cache yet
     padding: int = 0  # tokens of padding in the prompt
     likely: Sequence[int] = ()  # tokens that will probably come next, for the model to confirm
-    # Masks that the token limit narrows at forced tokens whose scores are not known yet, by index among ``token_ids``.
+    # Masks to weigh at forced tokens whose scores are not known yet, by index among ``token_ids``: those that a limit
+    # narrows, or all.
     narrowed: dict[int, Narrowed] = field(default_factory=dict)
     finished: bool = False
     num_reported: int = 0  # how many tokens the listener has been given
@@ -54,7 +55,7 @@ class SequenceState:
     def report(self) -> None:
         """Report the new tokens to the listener; all tokens so far are final.
 
-        The end of a row is reported when it is known what the token limit did to it.
+        The end of a row is reported when it is known what the masks left of the probability of its forced tokens.
         """
         if self.finished and self.narrowed:
             return
@@ -77,9 +78,8 @@ def jump_forward(sequence: SequenceState, session: Session, stops: RowStops, for
             sequence.unfed -= forced.taken_back
         first = len(sequence.token_ids)
         added = sequence.append(forced.token_ids, stops)
-        if left is not None:  # the scores of a token that replaces a chosen one have been seen
-            narrowed = forced_text.narrowed.items()
-            sequence.narrowed |= {first + i: both for i, both in narrowed if forced.taken_back <= i < added}
+        narrowed = forced_text.narrowed.items()  # the scores of a token that replaces a chosen one have been seen
+        sequence.narrowed |= {first + i: both for i, both in narrowed if forced.taken_back <= i < added}
         stats.tokens += added - forced.taken_back
         stats.forced_tokens += added - forced.taken_back
         sequence.likely = forced.likely

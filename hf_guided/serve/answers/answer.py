@@ -46,6 +46,7 @@ class Limited(NamedTuple):
 
     shortened: bool = False
     thinking_cut: bool = False
+    log_mass: float | None = None  # where log probabilities are reported
 
 
 NOT_LIMITED = Limited()
@@ -180,12 +181,13 @@ class Answer:
         self._total_logprob += sum(token.logprob for token in logprobs)
         return self._delta(parts)
 
-    def end(self, reason: EndReason, *, shortened: bool = False) -> Delta:
+    def end(self, reason: EndReason, *, shortened: bool = False, log_mass: float | None = None) -> Delta:
         """The last of it, with the text that was held back.
 
         Args:
             reason: why it ended.
             shortened: whether the token limit changed it.
+            log_mass: see ``GuidedResult``; None if it is not known, or not to be shown.
         """
         if self.finish_reason is not None:
             return Delta([], [])
@@ -195,7 +197,8 @@ class Answer:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
         called = reason == "stop" and self.content.calls
         self.finish_reason = "tool_calls" if called else reason
-        self.limited = Limited(shortened, thinking_was_cut(self._row.engine, self._limit))
+        log_mass = None if log_mass is None else _finite(log_mass)
+        self.limited = Limited(shortened, thinking_was_cut(self._row.engine, self._limit), log_mass)
         return delta._replace(finish_reason=self.finish_reason, limited=self.limited)
 
     def _bytes_of(self, token_id: int) -> bytes:

@@ -44,7 +44,9 @@ def listed_logprobs(tokens: Sequence[ShownToken]) -> list[dict[str, Any]]:
 
 def own_fields(finish_reason: str | None, limited: Limited) -> dict[str, Any]:
     """The field of a choice, or of a response, that OpenAI's API does not have; when the answer has ended."""
-    return {} if finish_reason is None else {"hf_guided": limited._asdict()}
+    if finish_reason is None:
+        return {}
+    return {"hf_guided": {name: value for name, value in limited._asdict().items() if value is not None}}
 
 
 class Writer(ABC):

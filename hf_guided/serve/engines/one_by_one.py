@@ -74,7 +74,7 @@ class OneByOne(Engine):
             seeds=answer_seeds(job, answers),
             top_logprobs=job.top_logprobs,
         )
-        options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget)
+        options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget, log_mass=job.log_mass)
         requests, sampled = [job.guided] * len(answers), bool(config.do_sample)
         call = listener.call = GuidedCall(self._guide, requests, options, loop, sampled=sampled)
         input_ids = torch.tensor([job.prompt] * len(answers), device=device)
@@ -156,8 +156,8 @@ class _AnswerListener(TokenListener):
             result = call.read(row, tokens, self._prompt)
             if result.finish_reason == "dead_end":
                 raise left_constraint(result.error)
-        steps = call.seam.limit_steps(row, len(tokens))
-        return ended(self._answers[row], job, tokens, steps, self._vocabulary, sampled=job.sampling.draws)
+        steps, log_masses = call.seam.limit_steps(row, len(tokens)), call.seam.log_masses(row, len(tokens))
+        return ended(self._answers[row], job, tokens, steps, log_masses, self._vocabulary, sampled=job.sampling.draws)
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

@@ -183,7 +183,7 @@ class SharedAnswer:
         # Tokens that the row has taken already, and that are chosen next, with the masks that the limit has narrowed.
         self._forced: deque[tuple[int, Narrowed | None]] = deque()
         self._narrowed: Narrowed | None = None  # what the limit does to the next token
-        self._limit = LimitRecord()  # what the token limit did
+        self._limit = LimitRecord(of_format=self.job.log_mass)  # what the limits left, and the format if that is asked
         self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
         self._words = allocate_bitmask(1, self.vocabulary.padded_size)
         self._entries: list[TokenLogprob] = []  # entries of tokens that are not delivered yet
@@ -258,13 +258,13 @@ class SharedAnswer:
             token_id, self._narrowed = self._forced[0]
             self._words.numpy()[0] = self.vocabulary.bitmask_of([token_id])
         elif self.row.fill(self._words, 0, left):
-            self._narrowed = self.row.narrowed(left, self._words[0].numpy())
+            self._narrowed = self.row.narrowed(left, self._words[0].numpy(), always=self.job.log_mass)
         else:
             raise left_constraint(self.row.dead_end)
         return self._words[0]
 
     def weigh(self, scores: Tensor) -> None:
-        """Weigh what the token limit does to the next token.
+        """Weigh what the masks leave of the probability of the next token.
 
         Args:
             scores: (1, vocab) before the mask.
@@ -294,8 +294,11 @@ class SharedAnswer:
             self.running.emit(NewTokens(self.number, tokens, entries))
         if output.is_finished():
             made = output.generated_tokens
-            steps = self._limit.steps(0, len(made))
-            self.running.emit(ended(self.number, self.job, made, steps, self.vocabulary, sampled=self.samples))
+            steps, log_masses = self._limit.steps(0, len(made)), self._limit.log_masses(0, len(made))
+            if self.row.matcher is None and self.job.log_mass:
+                log_masses = [0.0] * len(made)
+            last = ended(self.number, self.job, made, steps, log_masses, self.vocabulary, sampled=self.samples)
+            self.running.emit(last)
 
     def _tokens_left(self, num_generated: int) -> int | None:
         return None if self.budget is None else self.budget - num_generated

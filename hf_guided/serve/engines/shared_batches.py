@@ -109,7 +109,9 @@ class SharedBatches(Engine):
         scoring = Scoring(all_processors(self._model, job))
         forced_text = None  # as in the fast loop: processors that read the output are called for every token
         if not scoring.wants_batch:
-            forced_text = ForcedText(vocabulary, self._guide.calls.continuation, stops, retokenize=False, may_stop=True)
+            forced_text = ForcedText(
+                vocabulary, self._guide.calls.continuation, stops, retokenize=False, may_stop=True, weighs=job.log_mass
+            )
         seeds = answer_seeds(job, range(job.num_answers))
         for number in sorted(running.open_answers):
             answer = SharedAnswer(

@@ -3,6 +3,7 @@
 // c10/cuda and not ATen/cuda: that would want the headers of cuSPARSE and cuBLAS.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -29,7 +30,7 @@ void check(Tensor const &tensor, const char *name, at::ScalarType dtype, int64_t
 
 template <class Format>
 void launch(Tensor const &out, Tensor const &alive, Tensor const &scores, Tensor const &masks, Tensor const &slots,
-            Maybe const &own, Maybe const &stops) {
+            Maybe const &own, Maybe const &stops, Maybe const &log_sums) {
   using Bits = typename Format::Bits;
   const int64_t rows = scores.size(0), vocab = scores.size(1);
   const auto blocks = [](int64_t threads) {
@@ -38,10 +39,15 @@ void launch(Tensor const &out, Tensor const &alive, Tensor const &scores, Tensor
   const auto stream = c10::cuda::getCurrentCUDAStream();
   Bits *const written = static_cast<Bits *>(out.data_ptr());
   const int *const shared = masks.const_data_ptr<int>();
-  gb_mask<Format><<<dim3(rows, blocks(vocab / (Format::UNIT * GB_BATCH))), GB_THREADS, 0, stream>>>(
+  const unsigned columns = blocks(vocab / (Format::UNIT * GB_BATCH));
+  Tensor sums;  // of each thread
+  if (log_sums) sums = at::empty({rows, int64_t{columns} * GB_THREADS, 2}, log_sums->options());
+  gb_mask<Format><<<dim3(rows, columns), GB_THREADS, 0, stream>>>(
       written, alive.data_ptr<int>(), static_cast<Bits const *>(scores.const_data_ptr()), scores.stride(0), vocab,
-      shared, own ? own->const_data_ptr<int>() : shared, masks.size(1), slots.const_data_ptr<int>());
+      shared, own ? own->const_data_ptr<int>() : shared, masks.size(1), slots.const_data_ptr<int>(),
+      log_sums ? sums.data_ptr<float>() : nullptr);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
+  if (log_sums) log_sums->copy_(at::logsumexp(sums, 1));
   if (!stops) return;
   static_assert(sizeof(long long) == sizeof(int64_t));
   gb_end<Format><<<dim3(rows, blocks(vocab / 16)), GB_THREADS, 0, stream>>>(  // few rows ever need it
@@ -54,7 +60,6 @@ void launch(Tensor const &out, Tensor const &alive, Tensor const &scores, Tensor
 
 std::tuple<Tensor, Tensor> apply_masks(Tensor const &given, Tensor const &masks, Tensor const &slots, Maybe const &own,
                                        Maybe const &stops, Maybe const &log_sums) {
-  TORCH_CHECK(!log_sums, "log_sums: this version does not write them; pass None");
   TORCH_CHECK(given.is_cuda(), "scores: expected on a CUDA device, got ", given.device());
   TORCH_CHECK(given.dim() == 2, "scores: expected (rows, vocab), got ", given.sizes());
   TORCH_CHECK(given.size(1) <= int64_t{1} << 30, "scores: expected at most 2^30 columns, got ", given.size(1));
@@ -68,6 +73,11 @@ std::tuple<Tensor, Tensor> apply_masks(Tensor const &given, Tensor const &masks,
                 own->size(1));
   }
   if (stops) check(*stops, "stops", at::kLong, 1, given);
+  if (log_sums) {
+    check(*log_sums, "log_sums", at::kFloat, 2, given);
+    TORCH_CHECK(log_sums->size(0) == given.size(0) && log_sums->size(1) == 2, "log_sums: expected (", given.size(0),
+                ", 2), got ", log_sums->sizes());
+  }
   const c10::cuda::CUDAGuard guard(given.device());
   const Tensor scores = given.size(1) < 2 || given.stride(1) == 1 ? given : given.contiguous();
   const Tensor out = at::empty(scores.sizes(), scores.options());
@@ -75,13 +85,13 @@ std::tuple<Tensor, Tensor> apply_masks(Tensor const &given, Tensor const &masks,
   if (!scores.size(0)) return {out, alive};
   switch (scores.scalar_type()) {
     case at::kFloat:
-      launch<GbF32>(out, alive, scores, masks, slots, own, stops);
+      launch<GbF32>(out, alive, scores, masks, slots, own, stops, log_sums);
       break;
     case at::kHalf:
-      launch<GbF16>(out, alive, scores, masks, slots, own, stops);
+      launch<GbF16>(out, alive, scores, masks, slots, own, stops, log_sums);
       break;
     case at::kBFloat16:
-      launch<GbBf16>(out, alive, scores, masks, slots, own, stops);
+      launch<GbBf16>(out, alive, scores, masks, slots, own, stops, log_sums);
       break;
     default:
       TORCH_CHECK(false, "scores: expected float32, float16 or bfloat16, got ", scores.scalar_type());

@@ -34,6 +34,39 @@ __device__ __forceinline__ bool gb_alive(unsigned bits) {
     return bits != Format::NEG_INF && (bits & ~(Format::NEG_INF ^ Format::INF)) <= Format::INF;
 }
 
+// The number that the bits of a score stand for.
+template <class Format>
+__device__ __forceinline__ float gb_number(unsigned bits) {
+    union {
+        unsigned bits;
+        float value;
+    } number;
+    if (Format::INF == 0x7c00u) {  // float16: the exponent has another size and another zero
+        number.bits = (bits & 0x7fffu) << 13;
+        number.value *= 0x1p112f;
+        if ((bits & Format::INF) == Format::INF) number.bits |= 0x7f800000u;
+        number.bits |= (bits & 0x8000u) << 16;
+    } else {
+        number.bits = bits << (32 - 8 * (int)sizeof(typename Format::Bits));
+    }
+    return number.value;
+}
+
+// A sum of exponentials: exp(most) * sum.
+struct GbExpSum {
+    float most, sum;
+};
+
+__device__ __forceinline__ void gb_add(GbExpSum& to, float number) {
+    if (number < -3.4028235e38f) return;  // -inf
+    if (number > to.most) {
+        to.sum = to.sum * expf(to.most - number) + 1.0f;
+        to.most = number;
+    } else {
+        to.sum += number == to.most ? 1.0f : expf(number - to.most);  // the difference of two infinities would be NaN
+    }
+}
+
 // A mask's bits of 32 tokens, the first of them lowest; tokens beyond its end are forbidden.
 __device__ __forceinline__ unsigned gb_bits(const int* mask, int words, int token) {
     const int word = token / 32;
@@ -45,7 +78,8 @@ __device__ __forceinline__ unsigned gb_bits(const int* mask, int words, int toke
 // Copies and masks all rows; a row has at most 2^30 scores.
 //
 // A unit is 16 bytes of the result at a 16-byte boundary. It is loaded at once where its scores lie at such a boundary
-// too, else one by one, and not at all if all of it is forbidden. The first and the last unit may reach beyond the row.
+// too, else one by one, and not at all if all of it is forbidden and no sums are wanted. The first and the last unit may
+// reach beyond the row.
 //
 // Grid: (rows, any).
 template <class Format>
@@ -54,7 +88,8 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
     int* alive,                               // (rows,), zero before; set to 1 for free rows and those with a score
     const typename Format::Bits* __restrict__ scores, long long stride, int vocab,  // (rows, vocab); from row to row
     const int* __restrict__ masks, const int* __restrict__ own, int words,          // (any, words) each
-    const int* __restrict__ slots                                                   // (rows,)
+    const int* __restrict__ slots,                                                  // (rows,)
+    float* __restrict__ sums  // (rows, threads in y, 2), written: log-sum-exp of a thread's scores, and of the allowed
 ) {
     const int unit = Format::UNIT;
     const unsigned all = (1u << unit) - 1u;
@@ -68,6 +103,8 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
     const bool together = (unsigned long long)from % 16 == (unsigned long long)to % 16;
     const int units = (shift + vocab + unit - 1) / unit, step = (int)gridDim.y * GB_THREADS;
     bool found = slot == GB_FREE && !blockIdx.y && !threadIdx.x;
+    const float lowest = gb_number<GbF32>(GbF32::NEG_INF);
+    GbExpSum before = {lowest, 0.0f}, after = {lowest, 0.0f};
     for (int first = (int)(blockIdx.y * GB_THREADS + threadIdx.x); first < units; first += GB_BATCH * step) {
         GbUnit<Format> held[GB_BATCH];
         unsigned inside[GB_BATCH], allowed[GB_BATCH];
@@ -81,12 +118,13 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
             if (slot != GB_FREE && inside[i]) {
                 allowed[i] &= token < 0 ? gb_bits(mask, words, 0) << shift : gb_bits(mask, words, token);
             }
-            if (allowed[i] && together && inside[i] == all) {
+            const unsigned loaded = sums ? inside[i] : allowed[i];
+            if (loaded && together && inside[i] == all) {
                 held[i].quad = *(const uint4*)(from + token);
             } else {
 #pragma unroll
                 for (int j = 0; j < unit; ++j) {
-                    if (allowed[i] >> j & 1u) held[i].score[j] = from[token + j];
+                    if (loaded >> j & 1u) held[i].score[j] = from[token + j];
                 }
             }
         }
@@ -95,6 +133,11 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
             const int token = (first + i * step) * unit - shift;
 #pragma unroll
             for (int j = 0; j < unit; ++j) {
+                if (sums && inside[i] >> j & 1u) {
+                    const float number = gb_number<Format>(held[i].score[j]);
+                    gb_add(before, number);
+                    if (allowed[i] >> j & 1u) gb_add(after, number);
+                }
                 if (!(allowed[i] >> j & 1u)) held[i].score[j] = (typename Format::Bits)Format::NEG_INF;
                 found |= gb_alive<Format>(held[i].score[j]);
             }
@@ -110,6 +153,11 @@ __global__ void __launch_bounds__(GB_THREADS) gb_mask(
         }
     }
     if (found && !alive[row]) atomicOr(alive + row, 1);  // another block may set it meanwhile: then it is set twice
+    if (sums) {
+        float* const own_sums = sums + ((row * gridDim.y + blockIdx.y) * GB_THREADS + threadIdx.x) * 2;
+        own_sums[0] = before.most + logf(before.sum);
+        own_sums[1] = after.most + logf(after.sum);
+    }
 }
 
 // Lets rows without an allowed score above -inf only end. Grid: (rows, any).

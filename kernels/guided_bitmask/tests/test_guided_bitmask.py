@@ -47,6 +47,20 @@ def test_masks(dtype: torch.dtype, vocab: int, share: float, offset: int) -> Non
 
 @pytest.mark.kernels_ci
 @needs_gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vocab", [1, 33, 32_001, 131_072])
+def test_log_sums(dtype: torch.dtype, vocab: int) -> None:
+    torch.manual_seed(vocab)
+    scores, may = torch.randn(3, vocab, device="cuda").to(dtype), torch.rand(2, vocab, device="cuda") < 0.3
+    may[0] = False
+    log_sums = torch.full((3, 2), torch.nan, device="cuda")
+    masked, _ = guided_bitmask.apply_masks(scores, packed(may), int32([0, 1, -1]), log_sums=log_sums)
+    expected = torch.stack([scores.double().logsumexp(1), masked.double().logsumexp(1)], 1).float()
+    torch.testing.assert_close(log_sums, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.kernels_ci
+@needs_gpu
 def test_columns_beyond_the_mask_are_forbidden() -> None:
     scores = torch.zeros(1, 100, device="cuda")
     masked, _ = guided_bitmask.apply_masks(scores, int32([-1, -1])[None], int32([0]))
@@ -106,5 +120,5 @@ def test_wrong_arguments_are_refused() -> None:
     }.items():
         with pytest.raises(RuntimeError, match=name):
             guided_bitmask.apply_masks(*given)
-    with pytest.raises(RuntimeError, match="log_sums: this version"):
-        guided_bitmask.ops.apply_masks(scores, masks, slots, None, None, torch.zeros(2, 2, device="cuda"))
+    with pytest.raises(RuntimeError, match="log_sums: expected .2, 2."):
+        guided_bitmask.apply_masks(scores, masks, slots, log_sums=torch.zeros(2, 1, device="cuda"))

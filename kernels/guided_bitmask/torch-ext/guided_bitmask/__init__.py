@@ -9,7 +9,12 @@ from ._ops import add_op_namespace_prefix, ops
 
 
 def apply_masks(
-    scores: Tensor, masks: Tensor, slots: Tensor, own: Tensor | None = None, stops: Tensor | None = None
+    scores: Tensor,
+    masks: Tensor,
+    slots: Tensor,
+    own: Tensor | None = None,
+    stops: Tensor | None = None,
+    log_sums: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """A copy of the scores with -inf for every token that the row's mask forbids.
 
@@ -23,6 +28,8 @@ def apply_masks(
         stops: (any,) int64, contiguous: the tokens that a masked row without an allowed score above -inf can only end
             with: they get -1e4, and the others -inf, also where the scores are NaN. None leaves such rows as they are
             masked.
+        log_sums: (rows, 2) float32, contiguous, written: the log-sum-exp of each row before and after its mask. The
+            difference is the logarithm of the probability that the mask leaves. None leaves it out.
 
     Returns:
         A new contiguous tensor like ``scores``; (rows,) int32, 1 for rows that are not masked or have an allowed score
@@ -33,7 +40,7 @@ def apply_masks(
 
     Streams: runs on the current stream and never waits for the device; can be captured in a CUDA graph.
     """
-    return ops.apply_masks(scores, masks, slots, own, stops)
+    return ops.apply_masks(scores, masks, slots, own, stops, log_sums)
 
 
 @torch.library.register_fake(add_op_namespace_prefix("apply_masks"))
