@@ -46,7 +46,9 @@ class Reason(NamedTuple):
 
 
 REASONS = {
-    "cli": Reason(2400, "the batch command: four formats, URLs, shards with locks, parts that continue"),
+    "cli": Reason(
+        2450, "the batch command: four formats, URLs, shards with locks, parts that continue; exit codes in each help"
+    ),
     "serve": Reason(6200, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(500, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),

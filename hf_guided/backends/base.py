@@ -142,7 +142,10 @@ class Backend(Protocol):
         """Raises BackendUnavailable when the library is not installed."""
 
     def losses(self, constraint: Constraint) -> Sequence[Loss]:
-        """The losses of this backend; empty means that it enforces everything. Cheap (milliseconds)."""
+        """The losses of this backend, at the pointers of the keywords themselves; cheap (milliseconds).
+
+        Empty means that it enforces everything.
+        """
 
     def compile(self, constraint: Constraint) -> CompiledConstraint:
         """Compile; raises InvalidConstraint, UnsupportedConstraint or CompileLimitExceeded.

@@ -54,7 +54,7 @@ from ..errors import (
 )
 from ..options import WAIT_S, CompilerOptions
 from ..schema.audit import Audit, AuditRow, audit, may_be_misspelt, misspelt_names
-from .base import Backend, CompiledConstraint
+from .base import Backend, CompiledConstraint, held_spelling
 from .budget_search import with_budget
 from .cache import REPLAYED, Outcomes
 from .refusals import reason, refusal
@@ -183,10 +183,11 @@ class Compiler:
             with compiling():
                 constraint.check()
             compiled = self.submit(constraint, backend).result()
-        except UnsupportedConstraint as error:
-            return audit(constraint, None, str(error).partition("\n")[0], error.losses)
-        except CompileLimitExceeded as error:
-            return audit(constraint, None, str(error), [Loss("", constraint.kind, str(error))])
+        except (UnsupportedConstraint, CompileLimitExceeded) as error:
+            losses = getattr(error, "losses", ()) or (Loss("", constraint.kind, str(error)),)
+            name, engine = self._engine(constraint, backend)
+            spelling = held_spelling(engine, constraint)
+            return audit(constraint, None, str(error).partition("\n")[0], losses, spelling, asked=name)
         losses = compiled.losses
         found = audit(constraint, compiled.backend, reason(backend, losses), losses, compiled.spelling)
         return replace(found, rows=(*found.rows, *self._read_as_calls(constraint, backend)))
@@ -366,15 +367,19 @@ class Compiler:
                     wider = replaced(wider, answer=answer.any_object())
                 yield wider, names
 
+    def _engine(self, constraint: Constraint, backend: str) -> tuple[str, Backend]:
+        """The name of the engine for a constraint, and the engine."""
+        backends = self._engines.for_constraint(constraint) if self._given is None else self._given
+        name = chosen(constraint, backend)
+        return name, backends[name]
+
     def _compile_exactly(self, constraint: Constraint, backend: str) -> CompiledConstraint:
         if isinstance(constraint, ToolCalls):
             constraint = constraint.structural_tag()  # the same texts, in a kind that backends know
         if isinstance(constraint, Choice) and len(self._vocabulary.writable_bytes) < 256:
             for option in constraint.options:  # an engine would leave out those that no tokens write
                 self._vocabulary.encode_bytes(option.encode())
-        backends = self._engines.for_constraint(constraint) if self._given is None else self._given
-        name = chosen(constraint, backend)
-        engine = backends[name]
+        name, engine = self._engine(constraint, backend)
         if losses := tuple(engine.losses(constraint)):
             if constraint.on_unsupported == "error":
                 raise refusal(constraint, backend, losses)

@@ -98,24 +98,27 @@ class TagNetwork:
     def _piece(self, part: Format, pointer: str) -> Piece:
         write = self._WRITERS.get(part["type"])
         if write is None:
-            raise _unsupported(pointer, part["type"], _ONLY_XGRAMMAR if part["type"] == "dispatch" else _TOKENS)
+            reason = _ONLY_XGRAMMAR if part["type"] == "dispatch" else _TOKENS
+            raise _unsupported(Loss(pointer, part["type"], reason))
         return write(self, part, pointer)
 
     def _regex(self, node_format: Format, pointer: str) -> Piece:
         try:
             node = parse_fullmatch(node_format["pattern"])
         except UnsupportedRegex as error:
-            raise _unsupported(pointer, "pattern", str(error)) from None
+            raise _unsupported(Loss.within(pointer, "pattern", str(error))) from None
         empty = self._emptiness.verdict(node)
         if empty is None:
-            raise _unsupported(pointer, "pattern", "takes too long to tell whether it matches any text")
+            raise _unsupported(Loss.within(pointer, "pattern", "takes too long to tell whether it matches any text"))
         if empty:
             raise _impossible(f"the pattern at {pointer}/pattern", pointer)
         return (node,)
 
     def _free(self, node_format: Format, pointer: str) -> Node:
         if node_format.get("max_tokens") is not None:
-            raise _unsupported(pointer, "max_tokens", "a grammar of characters cannot count tokens; use max_chars")
+            raise _unsupported(
+                Loss.within(pointer, "max_tokens", "a grammar of characters cannot count tokens; use max_chars")
+            )
         limit = node_format.get("max_chars")
         free = ANYTHING if limit is None else repeat(chars(ALL), 0, limit)
         return both(free, _without(node_format.get("excludes", ())))
@@ -126,9 +129,11 @@ class TagNetwork:
         # Some elements leave these out anyway; and in JSON only its strings can contain them.
         left_out = STYLES[style].marks if style in STYLES else filter(is_inside_strings, excludes)
         if not set(excludes) <= set(left_out):
-            raise _unsupported(pointer, "excludes", "its JSON may hold a mark outside of strings")
+            raise _unsupported(Loss.within(pointer, "excludes", "its JSON may hold a mark outside of strings"))
         if node_format.get("any_order"):
-            raise _unsupported(pointer, "any_order", "members come in the order of the schema; leave it out")
+            raise _unsupported(
+                Loss.within(pointer, "any_order", "members come in the order of the schema; leave it out")
+            )
         at = f"{pointer}/json_schema"
         if self._is_older:
             at = re.sub(r"^/tags/(\d+)/content/json_schema$", r"/structures/\1/schema", at)
@@ -143,7 +148,7 @@ class TagNetwork:
                 reason = (
                     "a mark that is, or holds, a part of an escape or of another mark cannot be kept out of all strings"
                 )
-                raise _unsupported(at, "excludes", reason)
+                raise _unsupported(Loss.within(pointer, "excludes", reason))
             with _inside(at):
                 n = Normalizer.of(constraint)
                 positions = Positions(
@@ -186,10 +191,10 @@ class TagNetwork:
         """A tag after some text, which has ``begun`` characters of its beginning already."""
         begin = node_format["begin"]
         if not isinstance(begin, str):
-            raise _unsupported(pointer, "begin", _TOKENS)
+            raise _unsupported(Loss.within(pointer, "begin", _TOKENS))
         ends = [node_format["end"]] if isinstance(node_format["end"], str) else node_format["end"]
         if not isinstance(ends, list):
-            raise _unsupported(pointer, "end", _TOKENS)
+            raise _unsupported(Loss.within(pointer, "end", _TOKENS))
         content, inside = node_format["content"], f"{pointer}/content"
         end = alt(*map(text, ends))
         if content["type"] == "any_text" and "" not in ends:
@@ -197,7 +202,8 @@ class TagNetwork:
         elif runs_on(content) and ends != [""]:
             regular = language(self._piece(content, inside))
             if regular is None or "" in ends:
-                raise _unsupported(inside, content["type"], f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}")
+                reason = f"free text in it ends at the tag's end; {_ONLY_XGRAMMAR}"
+                raise _unsupported(Loss(inside, content["type"], reason))
             last = (both(concat(regular, end), _nothing_after(ends)),)
         else:
             last = joined(self._piece(content, inside), (end,))
@@ -278,8 +284,8 @@ def _impossible(what: str, pointer: str) -> InvalidConstraint:
     return InvalidConstraint(f"{what} of the structural tag matches nothing", pointers=[pointer])
 
 
-def _unsupported(pointer: str, keyword: str, reason: str) -> UnsupportedConstraint:
-    return UnsupportedConstraint("the engine cannot write this structural tag", (Loss(pointer, keyword, reason),))
+def _unsupported(loss: Loss) -> UnsupportedConstraint:
+    return UnsupportedConstraint("the engine cannot write this structural tag", (loss,))
 
 
 def _moved(losses: Iterable[Loss], pointer: str) -> list[Loss]:

@@ -229,7 +229,7 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
                 yield from (loss._replace(pointer=at + loss.pointer) for loss in losses)
                 grammar = write()
     except UnsupportedRegex as error:
-        yield Loss(pointer, keyword, str(error))
+        yield Loss(at, keyword, str(error))
     except UnsupportedConstraint as error:
         yield from (loss._replace(pointer=at + loss.pointer) for loss in error.losses)
     else:
@@ -243,15 +243,15 @@ def _not_exact(part: dict[str, Any], pointer: str) -> Iterator[Loss]:
         yield Loss(pointer, kind, "xgrammar gets no tokens and no arguments as elements; leave backend out")
     for keyword, reason in _LOST.items():
         if part.get(keyword) is not None and part[keyword] is not False and part[keyword] != "json":
-            yield Loss(pointer, keyword, reason)
+            yield Loss.within(pointer, keyword, reason)
     for option in (part.get("options") or {}).keys() - {"extra", "registry"}:
-        yield Loss(f"{pointer}/options", option, "xgrammar has the default of this option in tags; leave it out")
+        yield Loss.within(f"{pointer}/options", option, "xgrammar has the default of this option in tags; leave it out")
     marks = tuple(part.get("excludes") or ())
     if "json_schema" in part and not (have_escapes(marks) and all(map(is_inside_strings, marks))):
         reason = "a mark that is, or holds, a part of an escape or of another mark, or occurs outside of strings"
-        yield Loss(pointer, "excludes", reason)
+        yield Loss.within(pointer, "excludes", reason)
     if "begin" in part and runs_on(part["content"]):
         ends = part["end"] if isinstance(part["end"], list) else [part["end"]]
         if overlap(end for end in ends if isinstance(end, str)):
             reason = "free text before it may hold a part of an end, and xgrammar goes on past the first one"
-            yield Loss(pointer, "end", reason)
+            yield Loss.within(pointer, "end", reason)

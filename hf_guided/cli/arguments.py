@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -13,6 +16,27 @@ from ..constraints.json_style import Spelling, Whitespace
 from ..constraints.values import Choice, Constraint, Grammar, Regex, laid_out
 from ..errors import InvalidConstraint, UsageError
 from ..options import DEFAULT_MAX_NEW_TOKENS
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print warnings as messages of the program: the line of Python that warns tells its users nothing."""
+
+    def as_message(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return f"hf-guided: warning: {message}\n"
+
+    usual, warnings.formatwarning = warnings.formatwarning, as_message
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def exit_codes(zero: str, one: str = "a file or standard output cannot be written") -> str:
+    """The exit codes of a command, for the end of its help."""
+    return f"exit codes: 0: {zero}; 1: {one}; 2: a mistake in the arguments, their files, or the model; 130: Ctrl-C"
 
 
 class ErrorFirstParser(argparse.ArgumentParser):

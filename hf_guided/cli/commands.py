@@ -1,7 +1,6 @@
 """The command line: ``hf-guided demo``, ``generate``, ``batch``, ``serve``, ``ui``, ``audit``, ``doctor``.
 
-Exit codes: 0 success; 1 an answer that did not finish, an audit that loses something, or a file that cannot be written;
-2 a mistake in the arguments; 130 Ctrl-C. What went wrong is one message on stderr.
+The help of each command has its exit codes. What went wrong is one message on stderr.
 
 Each command imports what it runs: ``--help`` and ``--version`` need neither torch nor transformers.
 """
@@ -31,10 +30,13 @@ from .arguments import (
     add_temperature,
     constraint_of,
     documents_in,
+    exit_codes,
+    plain_warnings,
     positive,
     schema_in,
     seed,
 )
+from .batch.arguments import CODES as BATCH_CODES
 from .batch.arguments import DESCRIPTION as BATCH
 from .batch.arguments import add_arguments as add_batch_arguments
 from .serve_arguments import add_arguments as add_serve_arguments
@@ -66,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        code = int(arguments.command(arguments))
+        with plain_warnings():
+            code = int(arguments.command(arguments))
         sys.stdout.flush()
         return code
     except HFGuidedError as error:
@@ -90,23 +93,42 @@ def _parser() -> argparse.ArgumentParser:
     _add_generate(commands)
     _add_audit(commands)
     batch = commands.add_parser(
-        "batch", help="an answer to every row of a data set; continues where it was stopped", description=BATCH
+        "batch",
+        help="an answer to every row of a data set; continues where it was stopped",
+        description=BATCH,
+        epilog=BATCH_CODES,
     )
     add_batch_arguments(batch)
     batch.set_defaults(command=_batch)
-    serve = commands.add_parser("serve", help="an OpenAI-style server whose answers match the format of each request")
+    serve = commands.add_parser(
+        "serve",
+        help="an OpenAI-style server whose answers match the format of each request",
+        epilog=exit_codes("a signal ended the server", "it ended while requests were still running, or cannot write"),
+    )
     add_serve_arguments(serve)
     serve.set_defaults(command=_serve)
-    ui = commands.add_parser("ui", help="a page for a browser: a prompt and a format, the answer and its trace")
+    ui = commands.add_parser(
+        "ui",
+        help="a page for a browser: a prompt and a format, the answer and its trace",
+        epilog=exit_codes("the page was ended"),
+    )
     add_ui_arguments(ui)
     ui.set_defaults(command=run_ui)
-    doctor = commands.add_parser("doctor", help="what is installed, which kernels would be used, and why not others")
+    doctor = commands.add_parser(
+        "doctor",
+        help="what is installed, which kernels would be used, and why not others",
+        epilog=exit_codes("the report is printed"),
+    )
     doctor.set_defaults(command=_doctor)
     return parser
 
 
 def _add_demo(commands: Commands) -> None:
-    demo = commands.add_parser("demo", help="a tiny model, free and guided side by side; needs no download")
+    demo = commands.add_parser(
+        "demo",
+        help="a tiny model, free and guided side by side; needs no download",
+        epilog=exit_codes("the comparison is printed"),
+    )
     demo.add_argument("--n", type=positive(int), default=16, metavar="N", help="how many prompts (%(default)s)")
     demo.add_argument("--seed", type=seed, default=0, help="which prompts, and which samples (%(default)s)")
     demo.add_argument("--temperature", type=positive(float), default=1.0, help="of the samples (%(default)s)")
@@ -114,7 +136,14 @@ def _add_demo(commands: Commands) -> None:
 
 
 def _add_generate(commands: Commands) -> None:
-    generate = commands.add_parser("generate", help="one prompt, one answer in the format asked for, on stdout")
+    generate = commands.add_parser(
+        "generate",
+        help="one prompt, one answer in the format asked for, on stdout",
+        epilog=exit_codes(
+            "the answer is complete, even if --max-new-tokens shortened it, of which a warning on stderr tells",
+            "the answer did not finish, or cannot be written",
+        ),
+    )
     add_model(generate)
     add_constraint(generate)
     generate.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
@@ -137,7 +166,9 @@ def _add_generate(commands: Commands) -> None:
 
 def _add_audit(commands: Commands) -> None:
     audit = commands.add_parser(
-        "audit", help="which keyword of a schema is enforced, by which backend, and which is not"
+        "audit",
+        help="which keyword of a schema is enforced, by which backend, and which is not",
+        epilog=exit_codes("all of the schema is enforced", "something is lost, or the table cannot be written"),
     )
     audit.add_argument("file", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
     audit.add_argument("--model", default=BUILT_IN, metavar="MODEL", help=f"for its tokenizer: {WHERE} (%(default)s)")

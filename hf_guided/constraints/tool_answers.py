@@ -155,7 +155,7 @@ def may_begin(answer: Constraint | None, start: str) -> bool:
 
 
 _PUT_TOGETHER = frozenset("$ref $dynamicRef allOf anyOf oneOf not if dependentSchemas dependencies".split())
-_SPEAKS_OF_OTHERS = frozenset(("additionalProperties", "patternProperties", "unevaluatedProperties"))
+SPEAKS_OF_OTHERS = frozenset(("additionalProperties", "patternProperties", "unevaluatedProperties"))
 
 
 def closed(schema: Any) -> Any:
@@ -168,6 +168,6 @@ def closed(schema: Any) -> Any:
     copy = {key: closed(value) if key == "items" else value for key, value in schema.items()}
     if isinstance(schema.get("properties"), dict):
         copy["properties"] = {name: closed(value) for name, value in schema["properties"].items()}
-        if not schema.keys() & _SPEAKS_OF_OTHERS:
+        if not schema.keys() & SPEAKS_OF_OTHERS:
             copy["additionalProperties"] = False
     return copy

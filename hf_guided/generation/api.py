@@ -289,6 +289,9 @@ async def _later_partials(
 class Model:
     """A shorter form of ``hg.generate``: ``hg.Model(model, tokenizer)(prompt, Person)`` is a ``Person``.
 
+    A value that the token limit shortened is returned with a warning only: it looks finished, and lacks content. Use
+    ``hg.generate`` to be told of each answer (``result.shortened``).
+
     Args:
         model: a transformers model that can generate.
         tokenizer: its tokenizer.
@@ -320,7 +323,8 @@ class Model:
 
         Returns:
             The value, which is an instance of the type, a dict for a schema, a match for a regex, the option of a
-            choice. Free text may be cut by ``max_new_tokens``.
+            choice. Free text may be cut by ``max_new_tokens``; other values may be shortened by it, of which a warning
+            tells.
 
         Raises:
             NoValue: the answer did not finish, or a validator refused it; the error has the ``GuidedResult``.

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ..constraints.json_schema_keywords import ASSERTIONS, KNOWN, SINCE, STRUCTURE, NormalForm
 from ..constraints.json_style import MAX_DIGITS, Spelling
 from ..constraints.suggestions import closest, did_you_mean
+from ..constraints.tool_answers import SPEAKS_OF_OTHERS
 from ..constraints.values import JsonSchema
 from ..errors import Loss
-from .documents import LATEST, OLDEST, dialect_of, escape, iter_keywords
+from .documents import LATEST, OLDEST, dialect_of, escape, iter_keywords, lookup
 from .formats import FORMATS, USUAL
 
 if TYPE_CHECKING:
@@ -31,10 +32,14 @@ _IN_GENERAL = (
 )
 _POINT = "integers with a point (1.0)"
 _LONG = f"integers of more than {MAX_DIGITS} digits"
+_NO_OTHERS = "no undeclared keys"
+_IN_ORDER = "keys in order"
 _SCREEN, _COLUMNS = 20, 100  # rows of a repr, and characters of its lines
 MOST_LOOKED_AT = 1000
 """Unknown names that are compared with the known ones: each takes a fifth of a millisecond."""
 
+_IN_PLACE = re.compile(r"(.*)/(?:(allOf|anyOf|oneOf)/[0-9]+|if|then|else|dependentSchemas/[^/]*)", re.DOTALL)
+_NEGATED = re.compile(r"(?<!/properties)(?<!/\$defs)/not(?:/|$)")
 _OF_DEFINITION = re.compile(r"#/(?:definitions|\$defs)/[^/]*")
 _LONGEST = 2 * max(map(len, ASSERTIONS))  # longer ones are not like any
 
@@ -47,13 +52,13 @@ class AuditRow(NamedTuple):
     """One keyword.
 
     Args:
-        pointer: JSON pointer of the keyword itself; "" for a constraint that is not a schema. Of a type's row, the
-            pointer of the schema made of it.
+        pointer: JSON pointer of the keyword itself, as in ``Loss``; "" for a constraint that is not a schema. Of a
+            type's row, the pointer of the schema made of it.
         keyword: its name, or the kind of constraint. Of a type's row, the name of the type, option or function.
         outcome: "enforced", "annotation" (it constrains nothing), or "lost". Of a Python type also "narrower" (some
             valid texts are never generated) and "validator" (code that meets the finished text only, and may refuse
             it). Of an answer beside tool calls "ambiguous" (it may begin as a call does).
-        detail: by which backend, or why not; which texts; which code.
+        detail: by which backend, and which valid texts are left out; or why not; which code.
     """
 
     pointer: str
@@ -70,9 +75,12 @@ class Audit:
         constraint: the constraint of the request.
         backend: name of the backend that would run; None if none can.
         reason: why this one, or why none.
-        rows: the treatment of every keyword, in the order of the schema.
-        spelling: how that backend spells JSON values: "canonical" or "any" (a backend named by the user need not hold
-            the canonical spelling); None where there are none. ``rows`` lists what "canonical" leaves out.
+        rows: the treatment of every keyword, in the order of the schema. If something is lost, and so no backend
+            would run, the others are "enforced" by the one that was asked, once what is lost is removed. If it refuses
+            the whole constraint, for its size for example, every keyword is "lost".
+        spelling: how the backend that was asked spells JSON values: "canonical" or "any" (a backend named by the user
+            need not hold the canonical spelling); None where there are none. ``rows`` lists what "canonical" leaves
+            out.
     """
 
     constraint: Constraint
@@ -104,25 +112,37 @@ class Audit:
             for row in shown
         )
         reason = _shortened(self.reason, len(self.reason))
-        lines = str(replace(self, reason=reason, rows=short, spelling=None)).splitlines()
-        lines.insert(0, f"Audit: {'ok' if self.ok else 'not ok'} ({found or 'no rows'})")
+        lines = [f"Audit: {'ok' if self.ok else 'not ok'} ({found or 'no rows'})"]
+        lines += replace(self, reason=reason, rows=short)._lines(details=False)
         if len(self.rows) > _SCREEN:
             lines.append(f"... {len(self.rows) - _SCREEN} more rows; print(audit) shows all")
         return "\n".join(line if len(line) <= _COLUMNS else f"{line[: _COLUMNS - 4]} ..." for line in lines)
 
     def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self, *, details: bool = True) -> list[str]:
         lines = [f"backend: {self.backend or 'none'} ({self.reason})"]
-        if self.spelling == "canonical":
-            lines.append(f"spelling: canonical (leaves out {_IN_GENERAL})")
-        elif self.spelling == "any":
-            why = "" if self.constraint.spelling == "any" else f" ({self.backend} does not keep to the canonical one)"
-            lines.append(f"spelling: any{why}")
+        if details:
+            lines += self._left_out()
         table = [("pointer", "keyword", "outcome", "detail")]
         table += [(row.pointer or "/", row.keyword, row.outcome, row.detail) for row in self.rows]
         widths = [max(len(cells[column]) for cells in table) for column in range(3)]
         for cells in table:
             lines.append("  ".join([*(cells[i].ljust(widths[i]) for i in range(3)), cells[3]]).rstrip())
-        return "\n".join(lines)
+        return lines
+
+    def _left_out(self) -> Iterator[str]:
+        """What the options of the constraint leave out of the texts that its keywords allow."""
+        if self.spelling == "canonical":
+            yield f"spelling: canonical (leaves out {_IN_GENERAL})"
+        elif self.spelling == "any":
+            is_asked = self.constraint.spelling == "any"
+            yield f"spelling: any{'' if is_asked else ' (the backend does not keep to the canonical one)'}"
+        if any(_NO_OTHERS in row.detail for row in self.rows):
+            yield 'extra: forbid (undeclared keys are left out; extra="allow" allows them)'
+        if any(_IN_ORDER in row.detail for row in self.rows):
+            yield 'key_order: declared (other orders are left out; key_order="any" allows them)'
 
 
 def _shortened(text: str, most: int) -> str:
@@ -137,42 +157,41 @@ def audit(
     reason: str,
     losses: Sequence[Loss],
     spelling: Spelling | None = None,
+    asked: str | None = None,
 ) -> Audit:
     """Assign losses to the keywords of a constraint; of the other arguments see ``Audit``.
 
-    The pointer of a loss may name the keyword, or the schema that holds it.
+    Without a backend, ``asked`` is the name of the one that refused.
     """
-    rows = []
-    open_losses = dict.fromkeys(losses)
-    by_keyword: dict[tuple[str, str], list[Loss]] = {}
+    by_keyword: dict[tuple[str, str], list[str]] = {}
     for loss in losses:
-        by_keyword.setdefault((loss.pointer, loss.keyword), []).append(loss)
-    for pointer, keyword, idle, spellings in _keywords(constraint):
-        holder = pointer[: -len(escape(keyword)) - 1] if isinstance(constraint, JsonSchema) else pointer
-        here = [loss for at in dict.fromkeys((pointer, holder)) for loss in by_keyword.get((at, keyword), ())]
-        here = [loss for loss in here if loss in open_losses]
-        if here:
-            rows.append(AuditRow(pointer, keyword, "lost", "; ".join(dict.fromkeys(loss.reason for loss in here))))
-            for loss in here:
-                open_losses.pop(loss, None)
+        by_keyword.setdefault((loss.pointer, loss.keyword), []).append(loss.reason)
+    by_whom = f"by {backend}" if backend is not None else f"by {asked}, once what is lost is removed"
+    is_whole = isinstance(constraint, JsonSchema) and ("", constraint.kind) in by_keyword
+    rows = []
+    for pointer, keyword, idle, left_out in _keywords(constraint, spelling):
+        if reasons := by_keyword.pop((pointer, keyword), ()):
+            rows.append(AuditRow(pointer, keyword, "lost", "; ".join(dict.fromkeys(reasons))))
         elif idle:
             rows.append(AuditRow(pointer, keyword, "annotation", idle))
-        elif backend is not None:
-            is_narrowed = spellings and spelling == "canonical"
-            narrowed = f"; the canonical spelling leaves out {spellings}" if is_narrowed else ""
-            rows.append(AuditRow(pointer, keyword, "enforced", f"by {backend}{narrowed}"))
-        # Without a backend nothing is enforced, so only the obstacles are reported.
-    # A construct that an engine names itself (or the whole constraint) has no row of its own yet.
-    rows += [AuditRow(loss.pointer, loss.keyword, "lost", loss.reason) for loss in open_losses]
+        elif backend is None and not isinstance(constraint, JsonSchema):
+            continue  # the rows of what is lost follow
+        elif backend is None and is_whole:
+            rows.append(AuditRow(pointer, keyword, "lost", f"with the whole {constraint.kind}"))
+        else:
+            rows.append(AuditRow(pointer, keyword, "enforced", "; ".join([by_whom, *left_out])))
+    # The whole constraint, and what an engine names itself, have no row of their own yet.
+    rest = [AuditRow(*place, "lost", "; ".join(dict.fromkeys(reasons))) for place, reasons in by_keyword.items()]
+    rows = [*rest, *rows] if is_whole else [*rows, *rest]
     if isinstance(constraint, JsonSchema):
         rows += [AuditRow(note.pointer, note.name, note.outcome, note.detail) for note in constraint.type_notes]
     return Audit(constraint, backend, reason, tuple(rows), spelling)
 
 
-def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
-    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and its ``_left_out``."""
+def _keywords(constraint: Constraint, spelling: Spelling | None) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Pointer and name of every keyword, why it makes no instance invalid ("" if it does), and what is left out."""
     if not isinstance(constraint, JsonSchema):
-        yield "", constraint.kind, "", ""
+        yield "", constraint.kind, "", []
         return
     document = constraint.schema
     dialect = dialect_of(document, LATEST) if isinstance(document, dict) else LATEST
@@ -184,7 +203,10 @@ def _keywords(constraint: Constraint) -> Iterator[tuple[str, str, str, str]]:
             if keyword not in STRUCTURE:
                 unknown += keyword not in KNOWN or keyword == "format"
                 idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
-                yield f"{at}/{escape(keyword)}", keyword, idle, _left_out(schema, keyword)
+                left_out = _members_left_out(document, at, constraint) if keyword == "properties" else []
+                if spelling == "canonical" and (texts := _texts_left_out(schema, keyword)):
+                    left_out.append(f"the canonical spelling leaves out {texts}")
+                yield f"{at}/{escape(keyword)}", keyword, idle, left_out
 
 
 def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
@@ -201,7 +223,30 @@ def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
     return ""
 
 
-def _left_out(schema: Mapping[str, Any], keyword: str) -> str:
+def _members_left_out(document: Any, at: str, constraint: JsonSchema) -> list[str]:
+    """The valid objects that the options of a constraint leave out for the properties of a schema, in words."""
+    schemas = list(_of_same_object(document, at))
+    if _NEGATED.search(at) or not schemas[0]["properties"]:
+        return []
+    names = {name for schema in schemas if isinstance(schema.get("properties"), dict) for name in schema["properties"]}
+    speaking = {keyword: schema[keyword] for schema in schemas for keyword in schema.keys() & SPEAKS_OF_OTHERS}
+    is_closed = constraint.extra == "forbid" and not speaking
+    has_others = not is_closed and False not in speaking.values()
+    in_order = constraint.key_order == "declared" and (len(names) > 1 or has_others)
+    return [_NO_OTHERS] * is_closed + [_IN_ORDER] * in_order
+
+
+def _of_same_object(document: Any, at: str) -> Iterator[dict[str, Any]]:
+    """A schema, and the schemas around it and beside it that govern the same instance; not those that refer to it."""
+    yield lookup(document, at)
+    while match := _IN_PLACE.fullmatch(at):
+        at = match[1]
+        around = lookup(document, at)
+        schemas = [around, *around.get("allOf", ())] if match[2] == "allOf" else [around]
+        yield from (schema for schema in schemas if isinstance(schema, dict))
+
+
+def _texts_left_out(schema: Mapping[str, Any], keyword: str) -> str:
     """The texts of values that the canonical spelling leaves out for one keyword, in words; "" if there are none."""
     from .ranges import multiples  # reads patterns, which takes time to import
 

@@ -183,5 +183,5 @@ def _unsayable(what: str) -> UnsupportedConstraint:
     """The error for a part of a schema that elements cannot hold."""
     return UnsupportedConstraint(
         "this format of arguments cannot express all of the schema",
-        (Loss("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
+        (Loss.within("", "properties", f"the elements that hold this family's arguments cannot express {what}"),),
     )

@@ -48,8 +48,9 @@ class GuidedResult(Generic[T]):
             allows at one of its steps; a sampled one if these steps left less than half of the probability. The step at
             which a row reached a dead end counts too: other processors may have forbidden all that the limit left
             there. An answer that was only cut ("length") is not shortened: it has all that was written. None where it
-            is not known: for beams, loops of other code, results that were read from tokens alone, and processes that
-            hold a part of a model without choosing its tokens.
+            is not known: for beams, loops of other code, results that were read from tokens alone (``Guide.read``), and
+            processes that hold a part of a model without choosing its tokens; ``shortened is not False`` finds these
+            too.
         limit_log_mass: natural logarithm of the probability that the limits left: at each step at which the token limit
             or that of the thinking forbade tokens, the share of all that the format allows there, at temperature 1;
             summed over the steps. 0.0 if they forbade nothing; minus infinity at a dead end that the limit caused; None

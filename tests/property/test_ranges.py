@@ -237,5 +237,5 @@ def test_automaton_enforces_multiples_not_decided_by_last_digits(schema: dict[st
 def test_too_many_remainders_are_a_loss() -> None:
     schema = {"properties": {"a": {"type": "number", "multipleOf": 12345.678901}}, "type": "object"}
     (loss,) = NetworkBackend(all_bytes()).losses(JsonSchema(schema))
-    assert (loss.pointer, loss.keyword) == ("/properties/a", "multipleOf")
+    assert (loss.pointer, loss.keyword) == ("/properties/a/multipleOf", "multipleOf")
     assert "12345.678901 has more than 5000 remainders" in loss.reason

@@ -449,46 +449,46 @@ def losses(part: Format | hg.StructuralTag) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("part", "pointer", "keyword"),
     [
-        (values({}, any_order=True), "/format", "any_order"),
-        (values({}, excludes=["{}"]), "/format", "excludes"),
+        (values({}, any_order=True), "/format/any_order", "any_order"),
+        (values({}, excludes=["{}"]), "/format/excludes", "excludes"),
         # In these strings a part of an escape would be a mark, or what is left of one mark another.
         *(
-            (values({}, excludes=marks), "/format/json_schema", "excludes")
+            (values({}, excludes=marks), "/format/excludes", "excludes")
             for marks in (["no"], ["\\n"], ["<\n"], ["\n<"], ["\U0001f600"], ["<<"], ["<a", "a>"], ["<a", "x<ab"])
         ),
-        ({"type": "any_text", "max_tokens": 3}, "/format", "max_tokens"),
+        ({"type": "any_text", "max_tokens": 3}, "/format/max_tokens", "max_tokens"),
         ({"type": "token", "token": 3}, "/format", "token"),
         ({"type": "grammar", "grammar": 'root ::= "a" <[5]>'}, "/format/grammar", "<[5]>"),
         (tag("<", sequence(values({"type": "integer"}), {"type": "any_text"}), ">"), "/format/content", "sequence"),
         # Registers of what is no JSON.
         (
             values({"additionalProperties": {"type": "integer"}, "minProperties": 2}, style="qwen_xml"),
-            "/format/json_schema",
+            "/format/json_schema/minProperties",
             "minProperties",
         ),
         (
             values({"properties": {"a": DIFFERENT["strings"]}}, style="cohere_xml"),
-            "/format/json_schema/properties/a",
+            "/format/json_schema/properties/a/uniqueItems",
             "uniqueItems",
         ),
         (
             values({"properties": {"a": {"const": "]<]minimax[>["}}}, style="minimax_m3_xml"),
-            "/format/json_schema",
+            "/format/json_schema/properties",
             "properties",
         ),
         (
             sequence(const("a"), values({"properties": {"a": {"type": "integer", "multipleOf": 7919}}})),
-            "/format/elements/1/json_schema/properties/a",
+            "/format/elements/1/json_schema/properties/a/multipleOf",
             "multipleOf",
         ),
         (
             sequence(const("a"), values({"additionalProperties": {}, **FEW_NAMES})),
-            "/format/elements/1/json_schema",
+            "/format/elements/1/json_schema/minProperties",
             "minProperties",
         ),
         (
             sequence(const("a"), values({"properties": {"a": UNKNOWN}})),
-            "/format/elements/1/json_schema/properties/a",
+            "/format/elements/1/json_schema/properties/a/uniqueItems",
             "uniqueItems",
         ),
     ],
@@ -504,7 +504,7 @@ def test_pointers_into_the_older_form_of_a_tag() -> None:
     with pytest.raises(hg.UnsupportedConstraint) as caught:
         compiler().compile(hg.StructuralTag(older), "native")
     (loss,) = caught.value.losses
-    assert (loss.pointer, loss.keyword) == ("/structures/0/schema/properties/a", "uniqueItems")
+    assert (loss.pointer, loss.keyword) == ("/structures/0/schema/properties/a/uniqueItems", "uniqueItems")
 
 
 NO_FOUR = {"type": "array", "items": {"const": 1}, "prefixItems": [{}], "uniqueItems": True, "minItems": 4}

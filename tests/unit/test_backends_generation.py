@@ -95,7 +95,7 @@ def test_walks_of_the_record_schema_validate(name: str, whitespace: str):
         assert not losses
     relaxed = json.loads(json.dumps(schema))
     for loss in losses:
-        if loss.pointer:
+        if loss.pointer.endswith(loss.keyword):
             del relaxed["properties"][loss.pointer.split("/")[2]][loss.keyword]
     compiled = backend(name, tiny()).compile(JsonSchema(schema, whitespace=whitespace, on_unsupported="warn"))
     walks = repeats(3, 12)

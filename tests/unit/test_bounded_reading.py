@@ -95,7 +95,10 @@ def test_a_misspelt_keyword_is_found_wherever_a_schema_is(schema: dict[str, Any]
 def test_every_loss_finds_its_row() -> None:
     schema = hg.JsonSchema({"properties": {f"p{i}": {"minLength": i, "maxLength": 9} for i in range(50)}})
     losses = [Loss(f"/properties/p{i}/minLength", "minLength", f"no {i}") for i in range(0, 50, 2)]
-    losses += [Loss("/properties/p1", "maxLength", "first"), Loss("/properties/p1/maxLength", "maxLength", "second")]
+    losses += [
+        Loss("/properties/p1/maxLength", "maxLength", "first"),
+        Loss("/properties/p1/maxLength", "maxLength", "second"),
+    ]
     losses.append(Loss("", "json_schema", "of no keyword"))
     lost = {row.pointer: row.detail for row in audit(schema, "x", "", losses).lost}
     assert len(lost) == 27

@@ -7,8 +7,11 @@ import gc
 import io
 import json
 import re
+import subprocess
 import sys
+import warnings
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +22,7 @@ import hf_guided as hg
 from hf_guided import __version__, demo
 from hf_guided.cli import commands as cli
 from hf_guided.cli import demo as show
+from hf_guided.cli.batch import __main__ as batch
 from hf_guided.cli.ui import imported
 from hf_guided.serve.options import ServeLimits, ServeOptions
 from tests import tokenizer_zoo
@@ -204,6 +208,42 @@ def test_exit_code_for_a_truncated_answer(tmp_path, capsys):
     with pytest.warns(UserWarning, match="found no way to the end"):
         assert run("generate", "--model", "demo", *arguments) == 1
     assert "cut after 5 tokens" in capsys.readouterr().err
+
+
+def test_a_shortened_answer_is_complete_and_a_warning_tells_of_it(schema_file):
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    Path(schema_file).write_text(json.dumps(schema))
+    command = [sys.executable, "-m", "hf_guided", "generate", "--model", "demo", "--schema", schema_file]
+    command += ["--prompt", EXAMPLE.prompt, "--max-new-tokens", "9"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0
+    jsonschema.validate(json.loads(ran.stdout), schema)
+    assert "shortened 1 of 1 answers" in ran.stderr
+    assert ran.stderr.startswith("hf-guided: warning: ") and ".py" not in ran.stderr and "UserWarning" not in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["demo", "generate", "batch", "serve", "ui", "audit", "doctor"])
+def test_help_has_the_exit_codes(command, capsys):
+    with pytest.raises(SystemExit):
+        run(command, "--help")
+    codes = " ".join(capsys.readouterr().out.split()).partition("exit codes: ")[2]
+    assert re.fullmatch("0: .*; 1: .*; 2: .*; 130: Ctrl-C", codes)
+    if command == "generate":
+        assert "shortened" in codes
+
+
+@pytest.mark.parametrize("main", [cli.main, batch.main])
+def test_warnings_are_messages_of_the_program_and_of_nothing_else(main, monkeypatch, capsys):
+    def warn(*_):
+        print(warnings.formatwarning("it is so", UserWarning, "file.py", 3), end="", file=sys.stderr)
+        return 0
+
+    usual = warnings.formatwarning
+    monkeypatch.setattr("hf_guided.cli.batch.run.run", warn)
+    given = ["--model", "demo", "--regex", "a", "--input", "a.csv", "--output", "b.csv"]
+    assert main(["batch", *given] if main is cli.main else given) == 0
+    assert capsys.readouterr().err == "hf-guided: warning: it is so\n"
+    assert warnings.formatwarning is usual
 
 
 def test_error_if_max_new_tokens_is_too_small_for_any_answer(schema_file, capsys):

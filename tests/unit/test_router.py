@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
+from operator import getitem
 from typing import Any
 
+import jsonschema
 import pytest
 
 from hf_guided.backends import registry
@@ -174,9 +178,9 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize("pointer", ["/properties/a~1b", "/properties/a~1b/uniqueItems"])
-def test_audit_has_a_row_for_every_keyword(pointer: str) -> None:
-    report = audit(JsonSchema(SCHEMA), "xgrammar", "why", [Loss(pointer, "uniqueItems", "not known")])
+def test_audit_has_a_row_for_every_keyword() -> None:
+    loss = Loss("/properties/a~1b/uniqueItems", "uniqueItems", "not known")
+    report = audit(JsonSchema(SCHEMA), "xgrammar", "why", [loss])
     assert [(row.pointer, row.outcome) for row in report.rows] == [
         ("/title", "annotation"),
         ("/type", "enforced"),
@@ -190,7 +194,7 @@ def test_audit_has_a_row_for_every_keyword(pointer: str) -> None:
     assert [row.keyword for row in report.lost] == ["uniqueItems"]
     lines = str(report).splitlines()
     assert lines[0] == "backend: xgrammar (why)"
-    assert lines[6].split() == ["/properties/a~1b/uniqueItems", "uniqueItems", "lost", "not", "known"]
+    assert lines[8].split() == ["/properties/a~1b/uniqueItems", "uniqueItems", "lost", "not", "known"]
     assert audit(JsonSchema(SCHEMA), "xgrammar", "why", []).ok
 
 
@@ -237,3 +241,101 @@ def test_refused_constraint_is_a_loss_of_every_backend(constraint: Constraint) -
         Compiler(all_bytes()).compile(constraint)
     for name in registry.available():
         assert registry.create(name, all_bytes()).losses(constraint), name
+
+
+WITH_LOSS = {
+    "type": "object",
+    "title": "T",
+    "properties": {
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "contains": {"const": "a"}, "uniqueItems": True},
+        "n": {"type": "integer", "minimum": 3},
+    },
+    "required": ["n"],
+}
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "llguidance", "xgrammar"])
+def test_a_refused_schema_is_audited_keyword_by_keyword(backend: str) -> None:
+    refused, relaxed = (
+        Compiler(all_bytes()).audit(JsonSchema(WITH_LOSS, on_unsupported=mode), backend)
+        for mode in ("error", "validate")
+    )
+    assert refused.lost and refused.backend is None
+    assert relaxed.backend == ("native" if backend == "auto" else backend)
+    assert [row[:3] for row in refused.rows] == [row[:3] for row in relaxed.rows]
+    assert refused.spelling == relaxed.spelling
+    treated = {row.pointer: row.outcome for row in refused.rows}
+    assert treated["/properties/n/minimum"] == "enforced" and treated["/title"] == "annotation"
+    assert len(treated) == 12
+    with pytest.raises(UnsupportedConstraint) as caught:
+        Compiler(all_bytes()).compile(JsonSchema(WITH_LOSS), backend)
+    assert [row.pointer for row in refused.lost] == list(caught.value.pointers)
+    for row in refused.lost:
+        assert row.pointer in refused.reason and f"  {row.pointer}: {row.detail}" in str(caught.value)
+    # Each pointer leads to the keyword, and without the keywords that are lost the schema compiles.
+    schema = json.loads(json.dumps(WITH_LOSS))
+    for row in refused.lost:
+        *steps, keyword = row.pointer.split("/")[1:]
+        assert keyword == row.keyword
+        del reduce(getitem, steps, schema)[keyword]
+    assert Compiler(all_bytes()).audit(JsonSchema(schema), backend).ok
+
+
+def test_nothing_of_a_schema_that_is_too_large_is_enforced() -> None:
+    schema = {"type": "string", "title": "T", "pattern": "^(a|b)*a(a|b){18}$"}
+    report = Compiler(all_bytes()).audit(JsonSchema(schema))
+    assert [(row.pointer, row.outcome) for row in report.rows] == [
+        ("", "lost"),
+        ("/type", "lost"),
+        ("/title", "annotation"),
+        ("/pattern", "lost"),
+    ]
+
+
+TWO = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}}}
+ONE = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        (ONE, {}),
+        (ONE, {"extra": "allow"}),
+        (ONE, {"extra": "allow", "key_order": "any"}),
+        (TWO, {}),
+        (TWO, {"key_order": "any"}),
+        ({**TWO, "additionalProperties": False}, {}),
+        ({**TWO, "additionalProperties": {"type": "integer"}}, {}),
+        ({**ONE, "additionalProperties": False}, {}),
+        ({"allOf": [ONE, {"properties": {"b": True}}]}, {}),
+        ({"allOf": [ONE], "additionalProperties": {"type": ["integer", "null"]}}, {}),
+        ({"allOf": [ONE, {"additionalProperties": True}]}, {"key_order": "any"}),
+        (
+            {"type": "object", "properties": {"a": True}, "anyOf": [{"properties": {"b": True}}, {"required": ["z"]}]},
+            {},
+        ),
+        ({"type": "object", "required": ["a", "b"]}, {}),
+        ({"type": "object", "required": ["a", "b"]}, {"key_order": "any"}),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {}),
+        ({"type": "object", "not": {"required": ["q"], "properties": {"q": {"const": 1}}}}, {}),
+        ({"type": "array", "items": {"type": "integer"}}, {}),
+    ],
+    ids=str,
+)
+def test_the_audit_says_which_valid_objects_are_left_out(schema: dict[str, Any], options: dict[str, Any]) -> None:
+    """An oracle that is not ours: jsonschema says which of these are valid, the matcher which are written."""
+    constraint = JsonSchema(schema, **options)
+    report = Compiler(all_bytes()).audit(constraint)
+    matcher = Compiler(all_bytes()).compile(constraint).matcher()
+    texts = ['{"a": 1, "z": 2}', '{"a": 1, "b": null, "z": 2}', '{"b": null, "a": 1}', '{"b": 2, "a": 1}']
+    texts += ['{"z": 2, "a": 1}', "[1]", '{"a": 1}', '{"a": 1, "b": null}']
+    valid = [text for text in texts if jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))]
+    refused = [text for text in valid if matcher.validate_tokens([*text.encode(), 256]) <= len(text)]
+    details, head = " ".join(row.detail for row in report.rows), str(report).partition("pointer")[0]
+    tells_order = "keys in order" in details
+    tells_others = "no undeclared keys" in details
+    assert (tells_order or tells_others) == bool(refused), refused
+    assert tells_others == any("z" in text and text.startswith('{"a"') for text in refused)
+    if not tells_others:  # what is refused is valid in another order
+        assert all("z" not in text or text.startswith(('{"b', '{"z')) for text in refused)
+    assert ("\nkey_order: declared" in head, "\nextra: forbid" in head) == (tells_order, tells_others)

@@ -227,7 +227,7 @@ def test_reference_only_to_itself_is_an_error(schema: dict[str, Any], backend: L
 @pytest.mark.parametrize("ref", ["https://example.com/other", "other", "urn:other#/$defs/a", "https://example.com/zi"])
 def test_unknown_document_is_a_loss_and_is_not_fetched(ref: str, backend: LLGuidanceBackend) -> None:
     (loss,) = backend.losses(JsonSchema({"items": {"$ref": ref}}, registry=OTHERS))
-    assert (loss.pointer, loss.keyword) == ("/items", "$ref")
+    assert (loss.pointer, loss.keyword) == ("/items/$ref", "$ref")
     assert "nothing is fetched" in loss.reason and ref.partition("#")[0] in loss.reason
 
 
@@ -258,8 +258,8 @@ RECURSIVE = {
 @pytest.mark.parametrize(
     ("schema", "lost"),
     [
-        (DYNAMIC, ("/$defs/list/items", "$dynamicRef")),
-        (RECURSIVE, ("/$defs/tree/items", "$recursiveRef")),
+        (DYNAMIC, ("/$defs/list/items/$dynamicRef", "$dynamicRef")),
+        (RECURSIVE, ("/$defs/tree/items/$recursiveRef", "$recursiveRef")),
     ],
 )
 def test_reference_that_depends_on_the_dynamic_scope_is_a_loss(

@@ -25,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import validators
 
+from hf_guided.backends.compile import Compiler
 from hf_guided.backends.llguidance import LLGuidanceBackend
 from hf_guided.constraints import format_patterns as formats_hosts
 from hf_guided.constraints.values import JsonSchema
@@ -399,3 +400,16 @@ def test_llguidance_enforces_the_format(name):
     for text in {*texts_up_to('"\\a/~:é', 2), *(text for text in texts if not re.search(r"[\x00-\x1f\x7f]", text))}:
         written = json.dumps(text, ensure_ascii=False).encode()
         assert (compiled.matcher().validate_tokens(list(written)) == len(written)) == matches(name, text), text
+
+
+def test_the_sizes_of_an_address_are_not_part_of_its_format() -> None:
+    """The rule Mailbox of RFC 5321 has none, and checkers refuse none; a pattern beside the format adds one."""
+    compiler = Compiler(toy.all_bytes())
+    alone = compiler.compile(JsonSchema({"type": "string", "format": "email"}))
+    limited = compiler.compile(JsonSchema({"type": "string", "format": "email", "pattern": "^.{1,64}@"}))
+    for length, within in ((64, True), (65, False), (300, False)):
+        address = "a" * length + "@b.example"
+        assert conforms("email", address)
+        for compiled, accepted in ((alone, True), (limited, within)):
+            matcher = compiled.matcher()
+            assert (all(map(matcher.accept_token, f'"{address}"'.encode())) and matcher.is_completed()) is accepted

@@ -1,28 +1,25 @@
-"""``accelerate launch -m hf_guided.cli.batch``: one process of a job; ``hf-guided batch`` is the same, alone.
-
-Exit codes: 0 every row is in the output or among the failures; 2 a mistake in the arguments. Any other code:
-the job was stopped in the middle, and the same command continues it.
-"""
+"""``accelerate launch -m hf_guided.cli.batch``: one process of a job; ``hf-guided batch`` is the same, alone."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from ..arguments import ErrorFirstParser
-from .arguments import DESCRIPTION, add_arguments
+from ..arguments import ErrorFirstParser, plain_warnings
+from .arguments import CODES, DESCRIPTION, add_arguments
 
 PROGRAM = "hf_guided.cli.batch"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one process of a job, and return the exit code; None as ``argv`` takes the process's arguments."""
-    parser = ErrorFirstParser(prog=f"accelerate launch -m {PROGRAM}", description=DESCRIPTION)
+    parser = ErrorFirstParser(prog=f"accelerate launch -m {PROGRAM}", description=DESCRIPTION, epilog=CODES)
     add_arguments(parser)
     arguments = parser.parse_args(argv)
     from .run import run  # torch and transformers, which --help can do without
 
-    return run(arguments, PROGRAM)
+    with plain_warnings():
+        return run(arguments, PROGRAM)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from ..arguments import (
     add_constraint,
     add_max_new_tokens,
     add_temperature,
+    exit_codes,
     positive,
     seed,
 )
@@ -21,10 +22,10 @@ FORMATS = ("jsonl", "csv", "parquet", "datasets")
 
 DESCRIPTION = (
     "Answer every row of a data set in the format you ask for; stopped, the same command continues the job. "
-    "Rows that cannot be answered are written to a file of their own beside the output, and do not change the exit "
-    "code, which is 0 when every row is in one of the two, and 2 for a mistake in the arguments; the number of failed "
-    "rows is printed on standard error."
+    "Rows that cannot be answered are written to a file of their own beside the output; their number is printed on "
+    "standard error."
 )
+CODES = exit_codes("every row is in the output or among the failures", "stopped; the same command continues the job")
 
 
 @dataclass(frozen=True)
