@@ -165,7 +165,8 @@ class Lark(Reader):
         if token.kind in ".{":
             if token.kind == "{":
                 raise self.unsupported("template", "write each use as a rule of its own", token.start)
-            raise self.unsupported("priority", "every text of the grammar is allowed, in whatever order", token.start)
+            why = "it decides how a text is read, not which texts there are; leave it out"
+            raise self.unsupported("priority", why, token.start)
         self._expect("a colon", ":")
 
     def _attributes(self) -> set[str]:

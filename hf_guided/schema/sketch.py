@@ -244,7 +244,9 @@ class _Sketch:
             return f"{'any' if first is None else self._inner(sub, 'items', grouped=True)}[]", notes
         texts = [self._inner(sub, keyword, i) for i in range(len(first))]
         rest = next((word for word in (more, "unevaluatedItems") if word in schema), None)
-        if rest is None:
+        if isinstance(most := schema.get("maxItems"), int) and most <= len(first):
+            del texts[most:]
+        elif rest is None:
             texts.append("...any[]")
         elif schema[rest] is not False:
             texts.append(f"...{self._inner(sub, rest, grouped=True)}[]")

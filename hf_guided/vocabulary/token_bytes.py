@@ -66,7 +66,7 @@ def added_token_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 
 
 def _unsupported(tokenizer: PreTrainedTokenizerBase, reason: str) -> UnsupportedTokenizer:
-    return UnsupportedTokenizer(f"{type(tokenizer).__name__} is not supported: {reason}; {SUPPORTED}")
+    return UnsupportedTokenizer(f"this {type(tokenizer).__name__} is not supported: {reason}; {SUPPORTED}")
 
 
 # --- tokenizers library ("fast") ---

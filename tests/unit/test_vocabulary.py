@@ -342,11 +342,11 @@ class Words(PreTrainedTokenizer):
 
 
 REFUSED = {
-    "BertTokenizer is not supported: WordPiece": lambda: BertTokenizerFast(vocab={"[UNK]": 0, "[SEP]": 1, "a": 2}),
+    "this BertTokenizer is not supported: WordPiece": lambda: BertTokenizerFast(vocab={"[UNK]": 0, "[SEP]": 1, "a": 2}),
     "is not supported: WordPiece": word_piece,
     "is not supported: a WordLevel model": word_level,
-    "Words is not supported: its tokens have no bytes": Words,
-    "ShoutingTokenizer is not supported: it does not decode": shouting,
+    "this Words is not supported: its tokens have no bytes": Words,
+    "this ShoutingTokenizer is not supported: it does not decode": shouting,
     "expected a transformers tokenizer, got Tokenizer": lambda: Tokenizer(models.BPE()),
     "it has no decoder": lambda: with_decoder(None),
     "a step CTC": lambda: with_decoder(decoders.CTC()),
