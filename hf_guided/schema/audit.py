@@ -199,17 +199,18 @@ def _keywords(constraint: Constraint, spelling: Spelling | None) -> Iterator[tup
         return  # the keywords of this dialect have other meanings
     unknown = 0
     for at, schema in iter_keywords(document):
-        for keyword, value in schema.items():
+        for keyword in schema:
             if keyword not in STRUCTURE:
                 unknown += keyword not in KNOWN or keyword == "format"
-                idle = _idle(keyword, value, dialect, unknown <= MOST_LOOKED_AT)
+                idle = _idle(keyword, schema, dialect, unknown <= MOST_LOOKED_AT)
                 left_out = _members_left_out(document, at, constraint) if keyword == "properties" else []
                 if spelling == "canonical" and (texts := _texts_left_out(schema, keyword)):
                     left_out.append(f"the canonical spelling leaves out {texts}")
                 yield f"{at}/{escape(keyword)}", keyword, idle, left_out
 
 
-def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
+def _idle(keyword: str, schema: Mapping[str, Any], dialect: int, suggest: bool) -> str:
+    value = schema[keyword]
     if keyword not in KNOWN:
         meant = did_you_mean(keyword, ASSERTIONS) if suggest else ""
         return f"constrains nothing: no keyword of JSON Schema{meant}"
@@ -217,6 +218,8 @@ def _idle(keyword: str, value: Any, dialect: int, suggest: bool) -> str:
         return "constrains nothing"
     if SINCE.get(keyword, 0) > dialect:
         return f"constrains nothing: the draft that $schema names does not know {keyword}"
+    if keyword != "$ref" and dialect <= 7 and "$ref" in schema:
+        return "constrains nothing beside $ref in the draft that $schema names"
     if keyword == "format" and value not in FORMATS:
         meant = did_you_mean(str(value), FORMATS) if suggest else ""
         return f"constrains nothing: no specification defines the format {value!r}{meant}"

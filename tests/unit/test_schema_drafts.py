@@ -44,6 +44,18 @@ def test_the_audit_of_draft_3_says_nothing_of_its_keywords() -> None:
     assert report.backend is None and [row[:3] for row in report.rows] == [("/$schema", "$schema", "lost")]
 
 
+@pytest.mark.parametrize(
+    ("draft", "outcome"), [("draft-07/schema#", "annotation"), ("draft/2020-12/schema", "enforced")]
+)
+def test_the_audit_knows_which_drafts_read_keywords_beside_a_reference(draft: str, outcome: str) -> None:
+    beside = {"$ref": "#/$defs/text", "maxLength": 2, "$defs": {"text": {"type": "string"}}}
+    schema = {"$schema": f"http{'s' * (draft[5] == '/')}://json-schema.org/{draft}", **beside}
+    report = Compiler(single_bytes()).audit(hg.JsonSchema(schema))
+    assert {row.keyword: row.outcome for row in report.rows}["maxLength"] == outcome
+    cls = jsonschema.validators.validator_for(schema)
+    assert cls(schema).is_valid("long") == (outcome == "annotation")
+
+
 @pytest.mark.parametrize("name", SCHEMA_BACKENDS)
 def test_draft_3_inside_another_schema_is_refused(name: str) -> None:
     inside = {"properties": {"a": {"$schema": OLD, "$id": "urn:a", "type": "integer", "divisibleBy": 3}}}
