@@ -82,7 +82,7 @@ class Session:
         self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
-        self.limit_record = LimitRecord(of_format=options.log_mass)  # what limits and format have left in this call
+        self.limit_record = LimitRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
@@ -307,7 +307,7 @@ class Session:
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
         log_sums = None
-        if self.limit_record.of_format:
+        if self.limit_record.weighs_all:
             log_sums = torch.empty(len(scores), 2, dtype=log_sums_dtype(scores.device), device=scores.device)
         masked, alive = self._filler.apply(scores, masks, log_sums)
         self.stats.apply_ns += time.perf_counter_ns() - start
