@@ -249,7 +249,7 @@ class Matcher:
                 return Narrowed(same := words.copy(), same)
             twin = self.fork()  # an engine that has reached its limit of work cannot be used further
             bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
-            by_both = bitmask[0].numpy()  # of no token
+            by_both = bitmask[0].numpy()  # allows no token
             try:
                 by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None or is_ended else words.copy()
             except CompileLimitExceeded:  # the work of counting the tokens to the end is limited, too
