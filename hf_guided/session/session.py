@@ -162,8 +162,8 @@ class Session:
             # The step is incomplete, so the state of these rows is unknown.
             self._tracker.reset()
             raise
-        if self._ids.shape[1] == self._tracker.prompt_length:
-            self.limit_record.clear()
+        if self._ids.shape[1] == self._tracker.prompt_length:  # a new call, maybe with the last one's prompt
+            self.forget_rows()
         masked = self.apply(scores, masks, late=announced)
         if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
@@ -434,7 +434,6 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
-        self.forget_rows()
         return self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
 
     def _prepare(self) -> None:
