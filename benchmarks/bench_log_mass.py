@@ -2,10 +2,10 @@
 
     python -m benchmarks.bench_log_mass
 
-A random model in the shape of a Llama with a billion parameters (hidden size 2048, 16 layers, Tekken's 131,072 tokens),
-bfloat16 on the CPU; greedy answers, with and without, sides taking turns, and the tokens are compared. "string" is text
-of which the format forbids little, one token a pass; "record" is a record of forced names, which the fast loop appends
-in blocks. A row has the least time of several runs, in milliseconds for each token of output, of the whole call.
+A random Llama of a billion parameters, or of ``--shape``, with Tekken's 131,072 tokens, bfloat16 on the CPU; greedy
+answers, with and without, sides taking turns, and the tokens are compared. "string" is text of which the format forbids
+little, one token a pass; "record" is a record of forced names, which the fast loop appends in blocks. A row has the
+least time of several runs, in milliseconds for each token of output, of the whole call.
 """
 
 from __future__ import annotations
@@ -14,51 +14,29 @@ import time
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import hf_guided as hg
 from benchmarks.common import finish, parser, record12, table_of
-from tests import vocabularies
+from benchmarks.decode_cases import SHAPES, random_model
 
-SIDES = {
+SIDES: dict[str, dict[str, Any]] = {
     "processor": {"jump_forward": False},
     "loop": {"draft": None},
 }
 
 
-def billion(tokenizer: Any, layers: int) -> Any:
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=layers,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.eos_token_id,
-    )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).to(torch.bfloat16).eval()
-
-
 def main() -> None:
     made = parser(__doc__, "log_mass.csv")
     made.add_argument("--runs", type=int, default=3)
-    made.add_argument("--layers", type=int, default=16)
+    made.add_argument("--shape", choices=SHAPES, default="1b")
     made.add_argument("--batch", type=int, nargs="+", default=[1, 4])
     made.add_argument("--tokens", type=int, default=24, help="of a string")
-    made.add_argument("--only", choices=("string", "record"), help="one format")
     arguments = made.parse_args()
-    tokenizer = vocabularies.fast_tekken()
-    model = billion(tokenizer, arguments.layers)
+    model, tokenizer = random_model(arguments.shape, dtype=torch.bfloat16)
     guide = hg.Guide(model, tokenizer)
     asked = {"string": hg.Regex("[a-z ]{1,2000}"), "record": hg.JsonSchema(record12()["schema"], whitespace="compact")}
     rows: list[dict[str, Any]] = []
     for name, constraint in asked.items():
-        if arguments.only not in (None, name):
-            continue
         guide.warm_up(constraint)
         least = guide.compile(constraint).matcher().min_tokens_to_finish() or 0
         for side, kwargs in SIDES.items():

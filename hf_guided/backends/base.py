@@ -66,13 +66,6 @@ class Engine(Protocol):
         """Steps several engines of one constraint together; None: each engine steps alone."""
         return None
 
-    def unlimited_thinking(self, tokens_left: int | None) -> NDArray[np.int32] | None:
-        """The mask of a row that thinks, if it had no limit: (words,) int32, read-only.
-
-        None where the limits forbid nothing, and after the thinking.
-        """
-        return None
-
 
 class BudgetedEngine(Engine, Protocol):
     """An engine that knows a path to the end, so it can close its text before a token budget ends; a base of such."""
@@ -94,6 +87,13 @@ class BudgetedEngine(Engine, Protocol):
     def is_near_limit(self, tokens_left: int) -> bool:
         """Whether the budget may forbid a token here that is allowed without it; fast. Certain after ``fill``."""
         return True
+
+    def unlimited_thinking(self, tokens_left: int | None) -> NDArray[np.int32] | None:
+        """The mask of a row that thinks, if it had no limit: (words,) int32, read-only.
+
+        None where the limits forbid nothing, and after the thinking.
+        """
+        return None
 
 
 class MaskedEngine(BudgetedEngine, Protocol):

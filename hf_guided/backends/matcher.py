@@ -241,7 +241,7 @@ class Matcher:
         from ..vocabulary.bitmask import allocate_bitmask
 
         try:
-            thinking = None if is_ended else self._engine.unlimited_thinking(tokens_left)
+            thinking = None if is_ended else self._unlimited_thinking(tokens_left)
             near = thinking is not None or self._is_near_limit(tokens_left, is_ended)
             if not near and (is_ended or not always):
                 return None
@@ -249,7 +249,7 @@ class Matcher:
                 return Narrowed(same := words.copy(), same)
             twin = self.fork()  # an engine that has reached its limit of work cannot be used further
             bitmask = allocate_bitmask(2, self.compiled.vocabulary.padded_size)
-            by_both = bitmask[0].numpy()  # of no token
+            by_both = bitmask[0].numpy()  # allows no token
             try:
                 by_both = twin.fill_row(bitmask, 0, tokens_left) if words is None or is_ended else words.copy()
             except CompileLimitExceeded:  # the work of counting the tokens to the end is limited, too
@@ -277,7 +277,14 @@ class Matcher:
 
     def thinking_is_limited(self, tokens_left: int | None) -> bool:
         """Whether the row thinks, and a limit forbids tokens that would continue the thinking."""
-        return self._ask(self._engine.unlimited_thinking, tokens_left) is not None
+        return self._ask(self._unlimited_thinking, tokens_left) is not None
+
+    def _unlimited_thinking(self, tokens_left: int | None) -> NDArray[np.int32] | None:
+        """See ``BudgetedEngine``."""
+        words: NDArray[np.int32] | None = None
+        if self.compiled.keeps_budget:
+            words = self._engine.unlimited_thinking(tokens_left)
+        return words
 
     @property
     def stepper(self) -> Stepper | None:

@@ -350,7 +350,7 @@ class ToolCalls(Constraint):
         try:
             inside = self._answer[1].answer_in(text)
             return ToolAnswer(inside, (), self.answer.parse(inside))
-        except Exception as error:  # as may one of the answer
+        except Exception as error:  # a validator may raise anything
             if is_call is None and self.lenient:
                 with suppress(ValueError):
                     return self._called(text)

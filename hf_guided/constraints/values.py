@@ -42,7 +42,7 @@ __all__ = [
     "laid_out",
 ]
 
-OptionT = TypeVar("OptionT", default=str)  # of an option's value
+OptionT = TypeVar("OptionT", default=str)  # type of an option's value
 MemberT = TypeVar("MemberT", bound=enum.Enum)
 Syntax = Literal["lark", "gbnf"]
 DEFAULT_ROOT: dict[str, str] = {"lark": "start", "gbnf": "root"}

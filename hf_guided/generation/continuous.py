@@ -111,10 +111,9 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     results = []
     for i, prompt, budget, own in zip(indices, prompts, budgets, answer_ids, strict=True):
         answers = [outputs[answer_id] for answer_id in own]
+        options, pad = plan.options.session(plan.stop_token_ids, budget), plan.pad_token_id
         read = []
         for answer in answers:
-            options = plan.options.session(plan.stop_token_ids, budget)
-            pad = plan.pad_token_id
             reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=pad, stats=stats)
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
         read = _with_limit(plan, i, prompt, budget, read)
@@ -136,14 +135,14 @@ def _with_limit(
     The manager may run in a graph that calls no Python, so it takes one more forward pass over each answer that the
     limit has narrowed, or over all of them.
     """
-    request, record, logits = plan.requests[index], LimitRecord(of_format=plan.options.log_mass), None
+    request, record, logits = plan.requests[index], LimitRecord(weighs_all=plan.options.log_mass), None
     compiled = None if request.compiled is None else request.compiled.result()
     first_row = row_after_prefix(compiled, request.prefix, plan.stop_token_ids)
     for number, result in enumerate(results):
         tokens = list(result.token_ids)
         if result.finish_reason == "dead_end":  # the limit may have left no token there
             tokens += plan.stop_token_ids[:1]
-        narrowed = narrowed_along(first_row.fork(), tokens, budget, always=record.of_format)
+        narrowed = narrowed_along(first_row.fork(), tokens, budget, always=record.weighs_all)
         if not narrowed:
             continue
         logits = _prefix_logits(plan, prompt) if logits is None else logits
@@ -160,7 +159,7 @@ def _with_limit(
     for number, result in enumerate(results):
         length = len(result.token_ids)
         log_masses = record.log_masses(number, length)
-        if compiled is None and record.of_format:
+        if compiled is None and record.weighs_all:
             log_masses = [0.0] * length
         read.append(with_limit(result, record.steps(number), log_masses, sampled=plan.settings.sampled))
     return read

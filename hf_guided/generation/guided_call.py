@@ -131,7 +131,7 @@ class GuidedCall:
         if loop is None:
             self.seam = GuidedLogitsProcessor(self.new_session())
         else:
-            self.seam = calls_of(guide).decoder_of(self.new_session(), loop, options.backend)
+            self.seam = calls.decoder_of(self.new_session(), loop, options.backend)
         self.stats = self.seam.stats
 
     def arguments(self, model: Any, generate_kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def keep(logs: Tensor, offsets: Tensor, others: Tensor, most: int, draw: float) 
     if unit == -math.inf:
         return items[:0], best.values[:0], others
     logs.view(-1)[items] = -torch.inf
-    peaks, ends = _ends(logs, offsets.dtype)  # of the rest
+    peaks, ends = _ends(logs, offsets.dtype)  # the rest of the items
     weights, beside, scales = (best.values - unit).exp(), (others - unit).exp(), (offsets + peaks - unit).exp()
     lengths = ends[:, -1] * scales  # (rows,)
     tail = float(lengths.sum())
@@ -130,7 +130,7 @@ class Particles:
     tokens_left: Callable[[int], int | None]  # the rest of the token limit after a number of tokens
     most: int  # N
     temperature: float = 1.0
-    method: str = "expand"  # or "importance"
+    method: str = "expand"  # "expand" or "importance"
     generator: torch.Generator | None = None  # on the CPU; None is torch's own
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Particles:
         parents, tokens = self.step(logits)
         while parents and self.tokens_left(self._taken) != 0:
             parents, tokens = self.step(forward(parents, tokens))
-        self.cut += self._weights().tolist()  # of what is left
+        self.cut += self._weights().tolist()  # the prefixes that are left
 
     def step(self, logits: Tensor) -> tuple[list[int], list[int]]:
         """Extend the prefixes by one token, by the logits (prefixes, vocab) after them.
@@ -168,7 +168,7 @@ class Particles:
         for place, (parent, token) in enumerate(zip(parents, tokens, strict=True)):
             row, text = self.prefixes[parent]
             assert row.matcher is not None
-            is_last = [parent] != parents[place + 1 : place + 2]  # of its parent: it takes the row
+            is_last = [parent] != parents[place + 1 : place + 2]  # the last child takes its parent's row
             text += row.matcher.compiled.vocabulary.decode_bytes([token])
             prefixes.append(Prefix(row if is_last else row.fork(), text))
         advance([prefix.row for prefix in prefixes], tokens)
@@ -212,7 +212,8 @@ class Particles:
         peaks, ends = _ends(logs, self._logs.dtype)
         self._logs = self._logs + peaks + ends[:, -1].log()  # times the mass that the mask leaves
         samples = torch.where(self._logs > -torch.inf, self._counts, 0).tolist()
-        prefixes = to_device([i for i, number in enumerate(samples) for _ in range(number)], logs.device)  # of each
+        # The prefix of each sample.
+        prefixes = to_device([i for i, number in enumerate(samples) for _ in range(number)], logs.device)
         draws = torch.rand(len(prefixes), generator=self.generator, dtype=torch.float64).to(ends)
         ends = ends / ends[:, -1:].clamp(min=1) + torch.arange(len(logs), device=logs.device)[:, None]  # length 1
         drawn = torch.searchsorted(ends.view(-1), prefixes + draws, right=True)

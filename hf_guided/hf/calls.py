@@ -134,7 +134,7 @@ class Calls:
             raise InvalidConstraint(f"reasoning: expected hg.Reasoning(...) or None, got {shown(reasoning)}")
         own, family = with_own_markers(reasoning, self._templates), family_of(self._templates)
         ends_prompts = family is not None and family.ends_prompts and (own.start, own.end) == family.thinking
-        space = space_after_thinking(self._templates) if own.end == self._end else ""
+        space = space_after_thinking(self._templates) if own.end == self._end_marker else ""
         return self._gate_for(own, ends_prompts, Space(extra=len(space)))
 
     def _answer_gate(self, gate: ReasoningGate | None, constraint: Constraint | None) -> ReasoningGate | None:
@@ -142,12 +142,12 @@ class Calls:
         if gate is None or isinstance(constraint, ToolCalls) or not self.answer_header:
             return gate
         # After free thinking there may be a call; where a message begins, only the header tells which.
-        if gate.reasoning.end != self._end or (constraint is None and not gate.ends_prompts):
+        if gate.reasoning.end != self._end_marker or (constraint is None and not gate.ends_prompts):
             return gate
         return self._gate_for(replace(gate.reasoning, end=gate.reasoning.end + self.answer_header))
 
     @property
-    def _end(self) -> str:
+    def _end_marker(self) -> str:
         return (thinking_markers(self._templates) or ("", ""))[1]
 
     @cached_property

@@ -146,7 +146,7 @@ def _line(outcome: Outcome, request: RowRequest | None) -> dict[str, Any]:
         return line | {"error": outcome.error or f"the answer did not finish: {outcome.finish_reason}"}
     if request is not None and isinstance(request.constraint, (JsonSchema, JsonObject)):
         line["value"] = json.dumps(json.loads(outcome.text), ensure_ascii=False)
-    elif request is not None and isinstance(request.constraint, Choice):  # whose value may be the member of an Enum
+    elif request is not None and isinstance(request.constraint, Choice):  # the value may be the member of an Enum
         line["value"] = json.dumps(outcome.text, ensure_ascii=False)
     elif is_json(outcome.value):  # the match of a pattern is not
         line["value"] = json.dumps(outcome.value, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """The request as it is read (``Call``), the work of an engine for one of its prompts (``Job``), and the events.
 
 A ``Call`` is read from a body and checked, and has not touched the model. A ``Job`` has: its prompt is rendered, its
-constraint compiled. The web side and the engines share these types alone: an engine knows no HTTP.
+constraint compiled. The web side and the engines share this file alone: an engine knows no HTTP.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any, Literal, TypeAlias
 
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonObject, JsonSchema
+from ..errors import BudgetTooSmall
 from ..session.limit_record import is_shortened
 from ..session.logprobs import TokenLogprob
-from ..session.requests import Request
+from ..session.reasoning_gate import gate_constraint
+from ..session.requests import Request, check_budget, row_after_prefix
+from ..session.row import Row
 from ..trace.events import LimitStep
 from ..vocabulary.tokens import Vocabulary
 
@@ -160,6 +163,34 @@ class Job:
         return self.top_logprobs is not None
 
 
+def first_row(job: Job, stop_token_ids: Sequence[int], prompt: Sequence[int]) -> tuple[Row, int | None]:
+    """The row before the first token of an answer, and the token budget for its masks.
+
+    Args:
+        job: whose constraint is compiled, or is waited for.
+        stop_token_ids: those of its stop tokens that have logits.
+        prompt: the tokens that the answer follows, which may have begun the thinking; none in an encoder-decoder.
+
+    Returns:
+        A row to fork; and ``max_new_tokens``, or None if no text of the constraint fits: then the answer is cut.
+
+    Raises:
+        ConstraintError, BackendError: the constraint cannot be compiled.
+    """
+    compiled, gate = job.guided.compiled, job.guided.gate
+    if compiled is None:
+        return Row(None), job.max_new_tokens
+    constraint = compiled.result()
+    if gate is not None:
+        constraint = gate_constraint(constraint, gate, gate.opening(prompt))
+    row = row_after_prefix(constraint, job.guided.prefix, stop_token_ids)
+    try:
+        check_budget(row, job.max_new_tokens)
+    except BudgetTooSmall:
+        return row, None
+    return row, job.max_new_tokens
+
+
 @dataclass(frozen=True)
 class NewTokens:
     """Tokens of one answer, each once and in order; the stop token too.
@@ -204,8 +235,6 @@ def ended(
     steps: Mapping[int, LimitStep],
     log_masses: Sequence[float] | None,
     vocabulary: Vocabulary,
-    *,
-    sampled: bool,
 ) -> Ended:
     """The last event of an answer that its engine has finished.
 
@@ -216,10 +245,9 @@ def ended(
         steps: what the limits did to it.
         log_masses: what the format left at each step; None if it is not known.
         vocabulary: of the model.
-        sampled: whether its tokens are drawn.
     """
     reason: EndReason = "stop" if token_ids and token_ids[-1] in job.stop_token_ids else "length"
-    shortened = is_shortened(steps, sampled=sampled)
+    shortened = is_shortened(steps, sampled=job.sampling.draws)
     overruled = {i: step.preferred for i, step in steps.items() if step.overruled and not step.thinking}
     # A sample may lose half of its probability without the most probable token of any step.
     squeezed = shortened and (
@@ -246,7 +274,7 @@ def _lost(job: Job, token_ids: Sequence[int], index: int, vocabulary: Vocabulary
     if not isinstance(constraint, (JsonSchema, JsonObject, ToolCalls)) or not is_stopped:
         # A text that went on after white space, as to a further line, has lost what would have followed.
         return is_stopped and index == len(token_ids) - 1
-    if guided.compiled is not None:  # its marks are text
+    if guided.compiled is not None:  # in its vocabulary, marks are text
         vocabulary = guided.compiled.result().vocabulary
     before, after = vocabulary.decode_bytes(token_ids[:index]), vocabulary.decode_bytes(token_ids[index:-1])
     if guided.gate is not None:

@@ -69,7 +69,7 @@ class ServedModel:
     @cached_property
     def takes_any_arguments(self) -> bool:
         """Whether the chat template writes the arguments of a call unchanged if they are any text."""
-        text = '{"broken": "\\'  # where it writes JSON or Python's repr, the backslash is doubled
+        text = '{"broken": "\\'  # a template that writes JSON or Python's repr doubles the backslash
         call = {"id": "a1B2c3D4e", "type": "function", "function": {"name": "look_up", "arguments": text}}
         said: Any = [{"type": "text", "text": "found"}] if self.takes_media else "found"
         chat = [
@@ -145,7 +145,7 @@ class ServedModel:
         chat: Messages = [{"role": "user", "content": said}]
         try:
             return shows_tools(self.templates, chat, {}, [{"type": "function", "function": tool}])
-        except PromptError:  # it refuses tools, and will say so
+        except PromptError:  # the template refuses tools, and will say so
             return True
 
     def _report(self, kind: str, what: str) -> None:

@@ -53,10 +53,8 @@ def weighed(scores: Tensor, narrowed: Sequence[Narrowed]) -> Tensor:
         (positions, 4) float64 (float32 where the device has no other) on that device: the logarithm of the share; the
         most probable token that the format allows; 1 where the limit forbids it; the logarithm of the probability.
     """
-    words = torch.from_numpy(
-        np.stack([mask for both in narrowed for mask in (both.by_format, both.by_both)])
-    )  # (2 * positions, words)
-    allowed = unpack(sent_to(words, scores.device), scores.shape[-1])
+    words = np.stack([mask for both in narrowed for mask in (both.by_format, both.by_both)])  # (2 * positions, words)
+    allowed = unpack(sent_to(torch.from_numpy(words), scores.device), scores.shape[-1])
     by_format, by_both = allowed[0::2], allowed[1::2]  # (positions, vocab)
     wide = scores.to(torch.float32 if scores.device.type == "mps" else torch.float64)
     of_format = wide.masked_fill(~by_format, -torch.inf)
@@ -86,16 +84,16 @@ class LimitRecord:
     """What the limits and the format have left in one generate() call, by row and by index of the chosen token.
 
     Args:
-        of_format: whether all steps are weighed, not only the narrowed ones.
+        weighs_all: whether all steps are weighed, not only the narrowed ones.
     """
 
-    def __init__(self, *, of_format: bool = False) -> None:
-        self.of_format = of_format
+    def __init__(self, *, weighs_all: bool = False) -> None:
+        self.weighs_all = weighs_all
         self.clear()
 
     def clear(self) -> None:
         """Forget the last call."""
-        # Of the last scores by position, and by row and index.
+        # Narrowed steps: those of the last scores by position; all by row and index.
         self._step: dict[int, _Weighed] = {}
         self._rows: dict[int, dict[int, _Weighed]] = {}
         # The logarithm of what the format left: (positions,) of the last scores; by row and index, with the position.
@@ -105,7 +103,7 @@ class LimitRecord:
     @property
     def is_empty(self) -> bool:
         """Whether ``note`` would do nothing."""
-        return not (self.of_format or self._step or self._rows)
+        return not (self.weighs_all or self._step or self._rows)
 
     def see(self, scores: Tensor, narrowed: Mapping[int, Narrowed], log_sums: Tensor | None = None) -> None:
         """Weigh the positions of a step.
@@ -126,7 +124,7 @@ class LimitRecord:
                 for line, (position, both) in enumerate(narrowed.items())
                 if both.narrows
             }
-            if self.of_format and self._masses is None:
+            if self.weighs_all and self._masses is None:
                 self._masses = values.new_full((len(scores),), torch.nan)  # positions without masses are not noted
             if self._masses is not None:
                 self._masses[positions] = values[:, 3].to(self._masses.dtype)
@@ -172,7 +170,7 @@ class LimitRecord:
         Streams: waits for the device.
         """
         found = self._row_masses.get(row, {})
-        if not self.of_format or any(index not in found for index in range(length)):
+        if not self.weighs_all or any(index not in found for index in range(length)):
             return None
         parts = [masses[position] for masses, position in map(found.__getitem__, range(length))]
         values: list[float] = torch.stack(parts).tolist() if parts else []

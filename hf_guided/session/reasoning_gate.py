@@ -320,7 +320,7 @@ class ReasoningEngine(MaskedEngine):
         return cast(BudgetedEngine, self._engine).is_near_limit(tokens_left)
 
     def unlimited_thinking(self, tokens_left: int | None) -> NDArray[np.int32] | None:
-        """See ``Engine.unlimited_thinking``."""
+        """See ``BudgetedEngine.unlimited_thinking``."""
         state = self._states[-1]
         if state.unwritten or not self.is_thinking:
             return None

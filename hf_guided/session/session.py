@@ -82,7 +82,7 @@ class Session:
         self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
-        self.limit_record = LimitRecord(of_format=options.log_mass)  # what limits and format have left in this call
+        self.limit_record = LimitRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
         self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
@@ -162,8 +162,8 @@ class Session:
             # The step is incomplete, so the state of these rows is unknown.
             self._tracker.reset()
             raise
-        if self._ids.shape[1] == self._tracker.prompt_length:
-            self.limit_record.clear()
+        if self._ids.shape[1] == self._tracker.prompt_length:  # a new call, maybe with the last one's prompt
+            self.forget_rows()
         masked = self.apply(scores, masks, late=announced)
         if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
@@ -307,7 +307,7 @@ class Session:
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
         log_sums = None
-        if self.limit_record.of_format:
+        if self.limit_record.weighs_all:
             log_sums = torch.empty(len(scores), 2, dtype=log_sums_dtype(scores.device), device=scores.device)
         masked, alive = self._filler.apply(scores, masks, log_sums)
         self.stats.apply_ns += time.perf_counter_ns() - start
@@ -434,7 +434,6 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
-        self.forget_rows()
         return self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
 
     def _prepare(self) -> None:

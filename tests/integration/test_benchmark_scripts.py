@@ -19,6 +19,7 @@ SHORT = {
     "bench_first_use": ["--only", "enum", "--samples", "1"],
     "bench_frames": [],
     "bench_import": ["--samples", "1"],
+    "bench_log_mass": ["--shape", "tiny", "--batch", "1", "--runs", "1"],
     "bench_regexes": ["--only", "iso date"],
     "bench_schemas": ["--limit", "2", "--library", "hf-guided"],
     "bench_serve": ["--clients", "2", "--requests", "4", "--runs", "1"],

@@ -270,6 +270,18 @@ def test_a_dead_end_that_the_limit_caused_is_shortened(mode: str) -> None:
         assert (result.finish_reason, result.shortened, result.limit_log_mass) == ("dead_end", False, 0.0)
 
 
+def test_a_processor_forgets_how_its_last_call_ended() -> None:
+    """Also if both calls have the same prompt, whose rows it then uses again."""
+    model, tokenizer, guide = stage()
+    processor, never = guide.logits_processor(hg.Regex("[a-z]{3}!")), Forbids(containing(guide, b"!"))
+    inputs = tokenizer(PROMPT, return_tensors="pt")
+    with pytest.warns(UserWarning, match="none has a finite score"):
+        model.generate(**inputs, **GREEDY, max_new_tokens=12, logits_processor=[never, processor])
+    assert processor.dead_ends.keys() == {0}
+    model.generate(**inputs, **GREEDY, max_new_tokens=12, logits_processor=[processor])
+    assert not processor.dead_ends
+
+
 def test_a_dead_end_that_the_limit_caused_in_continuous_batching() -> None:
     guide = stage()[2]
     kwargs: dict[str, Any] = {**MODES["continuous"], "suppress_tokens": containing(guide, b"!")}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided import demo
+from hf_guided.guide import calls_of
 from hf_guided.hf.drafts import Draft, DraftRequest, DraftSource
 from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.trace.trace import Trace
@@ -312,7 +313,7 @@ def test_what_cannot_be_written_down_is_refused() -> None:
     with pytest.raises(ValueError, match="trace.*continuous_batching"):
         hg.generate(model, guide.tokenizer, "a", SCHEMA, guide=guide, trace=True, continuous_batching=True)
     spread = hg.Guide(model, guide.tokenizer)
-    spread.calls.ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # no other process is asked
+    calls_of(spread).ranks = Ranks(None, model.device)  # type: ignore[arg-type]  # no other process is asked
     with pytest.raises(hg.UnsupportedModel, match="trace.*several processes"):
         spread.decoder(SCHEMA, trace=True)
 

@@ -52,7 +52,7 @@ def tables(rows: int | None) -> MaskTables | None:
 def row_of(constraint: Any) -> Row:
     if constraint is None:
         return Row(None)
-    compiled = GUIDE._compiler.submit(hg.constraints.coerce.coerce(constraint)).result()
+    compiled = GUIDE.submit(constraint).result()
     return Row(compiled.matcher())
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 from hf_guided.errors import BitmaskShapeError
+from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.toy import SetEngine, compiled_set, letters
 
@@ -53,3 +55,24 @@ def test_a_bitmask_that_has_become_smaller_is_refused() -> None:
     bitmask.resize_((1, bitmask.shape[1]))
     with pytest.raises(BitmaskShapeError, match="row"):
         matcher.fill_next_token_bitmask(bitmask, 3)
+
+
+class OwnEngine:
+    """The methods that the guide on backends shows, without a base of ours."""
+
+    def __init__(self, engine: SetEngine):
+        for name in ("accept", "validate", "rollback", "fill", "is_completed", "jump_forward_bytes"):
+            setattr(self, name, getattr(engine, name))
+        self.fork = lambda: OwnEngine(engine.fork())
+
+
+@pytest.mark.parametrize("tokens_left", [None, 5])
+def test_the_masks_of_an_engine_without_a_base_can_be_weighed(tokens_left: int | None) -> None:
+    vocabulary = letters("ab", stop=2)
+    language = frozenset([b"ab", b"aa"])
+    compiled = compiled_set(vocabulary, "ab", "aa")
+    compiled = replace(compiled, new_engine=lambda: OwnEngine(SetEngine(vocabulary, language)))  # type: ignore[arg-type, return-value]
+    row = Row(compiled.matcher())
+    both = row.narrowed(tokens_left, always=True)
+    assert both is not None and not both.narrows and both.by_format.any()
+    assert row.is_near_limit(tokens_left) == (tokens_left is not None)

@@ -280,7 +280,7 @@ def _continued(kwargs: dict[str, Any], input_ids: Tensor) -> bool:
 
 def _reordered(name: str, value: Any, index: Tensor, rows: int) -> Any:
     """An argument of a pass, of which rows are copied if it has ``rows`` of them; caches reorder themselves."""
-    if isinstance(value, ModelOutput):  # of an encoder
+    if isinstance(value, ModelOutput):  # the output of an encoder
         return type(value)(**{key: _reordered(key, part, index, rows) for key, part in value.items()})
     if not isinstance(value, Tensor) or value.ndim < 2:
         return value

@@ -42,7 +42,7 @@ class ForcedText:
     # Whether the token before forced text may be replaced, if the tokenizer would have joined the two differently.
     retokenize: bool
     may_stop: bool  # whether a row ends by itself if only a stop token may come
-    weighs: bool = False  # whether ``narrowed`` has the masks of all forced tokens
+    weighs_all: bool = False  # whether ``narrowed`` has the masks of all forced tokens
 
     def __post_init__(self) -> None:
         # Of the tokens that ``advance`` has returned last, by index, and maybe of later ones: the masks where a limit
@@ -71,7 +71,7 @@ class ForcedText:
         forced = self._written(row, before, data, tokens_left, loose=loose) if data else Forced()
         # Forced text that could not be taken has to be sampled: then the row is not at its end either.
         if self.may_stop and bool(data) == bool(forced.token_ids) and self._must_stop(row):
-            if self.weighs and (both := row.narrowed(None, always=True)) is not None:
+            if self.weighs_all and (both := row.narrowed(None, always=True)) is not None:
                 self.narrowed[len(forced.token_ids)] = both
             row.advance(self.stop_token_ids[0])
             return forced._replace(token_ids=[*forced.token_ids, self.stop_token_ids[0]])
@@ -156,12 +156,12 @@ class ForcedText:
     def _taken(self, row: Row, token_ids: Sequence[int], tokens_left: int | None) -> list[int]:
         """Advance over the tokens that the row accepts and its budget allows; returns them."""
         bound = tokens_left is not None and row.can_finish_in(tokens_left)
-        near = self.weighs or row.is_near_limit(tokens_left)
+        near = self.weighs_all or row.is_near_limit(tokens_left)
         taken: list[int] = []
         self.narrowed = {}
         for token_id in token_ids[: row.num_taken(token_ids)]:
             left = None if tokens_left is None else tokens_left - len(taken)
-            if near and (both := row.narrowed(left, always=self.weighs)) is not None:
+            if near and (both := row.narrowed(left, always=self.weighs_all)) is not None:
                 self.narrowed[len(taken)] = both
             row.advance(token_id)
             taken.append(token_id)

@@ -83,7 +83,7 @@ class DecodeLoop:
                 self.session.stop_token_ids,
                 retokenize=self.options.retokenize,
                 may_stop=self.session.stop_token_ids[0] in self._stops.eos_token_ids,
-                weighs=self.session.limit_record.of_format,
+                weighs_all=self.session.limit_record.weighs_all,
             )
         self._sequences: list[SequenceState] = []
         self._logprobs: StepLogprobs | None = None
@@ -305,7 +305,7 @@ class DecodeLoop:
         self._drafter.observe(i, draft, agreed)
         sequence, stats = self._sequences[i], self.session.stats
         written, firsts = 0, set(draft.ends)
-        always = self.session.limit_record.of_format
+        always = self.session.limit_record.weighs_all
         near = always or sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
         for index, token_id in enumerate(draft.tokens[: draft.ends[agreed]]):
             if near and index not in firsts:  # the token is forced

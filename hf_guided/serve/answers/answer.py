@@ -12,8 +12,7 @@ from ...guide import Guide, calls_of
 from ...session.logprobs import TokenLogprob
 from ...session.reasoning_gate import space_before, thinking_was_cut
 from ...session.row import Row
-from ..engines.jobs import first_row
-from ..job import EndReason, Job
+from ..job import EndReason, Job, first_row
 from .parts import (
     CallArguments,
     CallBegins,
@@ -42,11 +41,11 @@ class ShownToken(NamedTuple):
 
 
 class Limited(NamedTuple):
-    """What limits of tokens did to an answer that has ended; see ``GuidedResult``."""
+    """What limits and masks did to an answer that has ended; see ``GuidedResult``."""
 
     shortened: bool = False
     thinking_cut: bool = False
-    log_mass: float | None = None  # where log probabilities are reported
+    log_mass: float | None = None  # None unless log probabilities are reported
 
 
 NOT_LIMITED = Limited()

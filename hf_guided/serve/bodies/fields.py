@@ -48,12 +48,11 @@ class Part(BaseModel):
 
     ``other_fields`` names the fields of the API that this server does not hold, with the values that change nothing:
     ``ANY`` accepts all, ``()`` none. A field that is neither there nor in the model is unknown, and refused; but see
-    ``HistoryPart`` for objects with ``takes_notes``.
+    ``HistoryPart``.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
     other_fields: ClassVar[Mapping[str, Values]] = {}
-    takes_notes: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod
@@ -83,8 +82,6 @@ class HistoryPart(Part):
     it. A field that is not known changes no prompt, so it is ignored. It is refused if it has a value, and a name by
     which other APIs give a model more to see; or if its name is one typing mistake away from a field that is held.
     """
-
-    takes_notes = True
 
 
 Body = TypeVar("Body", bound=Part)
@@ -139,9 +136,10 @@ def _fields_of(model: type[Part]) -> tuple[frozenset[str], Mapping[str, Values]]
 
 def _problem_of_field(model: type[Part], name: str, value: Any) -> PydanticCustomError | None:
     held, others = _fields_of(model)
-    if model.takes_notes and not value:  # false, or nothing
+    has_notes = issubclass(model, HistoryPart)
+    if has_notes and not value:  # false, or nothing
         return None
-    if name in others or (model.takes_notes and _is_for_the_model(name)):
+    if name in others or (has_notes and _is_for_the_model(name)):
         accepted = others.get(name, ())
         if accepted is ANY or any(type(value) is type(one) and value == one for one in accepted):
             return None
@@ -149,7 +147,7 @@ def _problem_of_field(model: type[Part], name: str, value: Any) -> PydanticCusto
         return PydanticCustomError(
             "unsupported_field", "this server does not support it; {instead}", {"instead": instead}
         )
-    if model.takes_notes and not any(_is_misspelt(name, known) for known in held):
+    if has_notes and not any(_is_misspelt(name, known) for known in held):
         return None
     near = did_you_mean(name, (*held, *others)) if len(name) <= _LONGEST_NAME else ""
     return PydanticCustomError("unknown_field", "unknown field{near}", {"near": near})

@@ -1,4 +1,4 @@
-"""The common part of both engines: checks that the model can run a job, keeps it while it runs, finds its first row.
+"""The common part of both engines: checks that the model can run a job, and keeps it while it runs.
 
 A job that the model cannot run is refused before it comes near other jobs: in a shared batch, and on a GPU, an error of
 the forward pass ends all of them.
@@ -10,15 +10,12 @@ import itertools
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from queue import SimpleQueue
 from typing import Any
 
-from ...errors import BudgetTooSmall, GenerationError
+from ...errors import GenerationError
 from ...hf.compat import logits_width
-from ...session.reasoning_gate import gate_constraint
-from ...session.requests import check_budget, row_after_prefix
-from ...session.row import Row
 from ...session.stats import SessionStats
 from ..error_responses import RequestRefused, shuts_down
 from ..job import Ended, Event, Job
@@ -200,34 +197,6 @@ def _check_ids(name: str, token_ids: Collection[int], size: int) -> None:
             raise RequestRefused(
                 f"{name}: expected token ids from 0 to {size - 1}, got {token_id}", code="unknown_token"
             )
-
-
-def first_row(job: Job, stop_token_ids: Sequence[int], prompt: Sequence[int]) -> tuple[Row, int | None]:
-    """The row before the first token of an answer, and the token budget for its masks.
-
-    Args:
-        job: whose constraint is compiled, or is waited for.
-        stop_token_ids: those of its stop tokens that have logits.
-        prompt: the tokens that the answer follows, which may have begun the thinking; none in an encoder-decoder.
-
-    Returns:
-        A row to fork; and ``max_new_tokens``, or None if no text of the constraint fits: then the answer is cut.
-
-    Raises:
-        ConstraintError, BackendError: the constraint cannot be compiled.
-    """
-    compiled, gate = job.guided.compiled, job.guided.gate
-    if compiled is None:
-        return Row(None), job.max_new_tokens
-    constraint = compiled.result()
-    if gate is not None:
-        constraint = gate_constraint(constraint, gate, gate.opening(prompt))
-    row = row_after_prefix(constraint, job.guided.prefix, stop_token_ids)
-    try:
-        check_budget(row, job.max_new_tokens)
-    except BudgetTooSmall:
-        return row, None
-    return row, job.max_new_tokens
 
 
 def left_constraint(reason: str | None) -> GenerationError:

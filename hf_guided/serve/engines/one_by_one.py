@@ -22,8 +22,8 @@ from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
 from ...session.stats import SessionStats
 from ...vocabulary.tokens import Vocabulary
-from ..job import Ended, NewTokens, ended
-from .jobs import Engine, RunningJob, first_row, left_constraint
+from ..job import Ended, NewTokens, ended, first_row
+from .jobs import Engine, RunningJob, left_constraint
 from .sampler import answer_seeds, generation_config, own_processors
 
 
@@ -157,7 +157,7 @@ class _AnswerListener(TokenListener):
             if result.finish_reason == "dead_end":
                 raise left_constraint(result.error)
         steps, log_masses = call.seam.limit_steps(row, len(tokens)), call.seam.log_masses(row, len(tokens))
-        return ended(self._answers[row], job, tokens, steps, log_masses, self._vocabulary, sampled=job.sampling.draws)
+        return ended(self._answers[row], job, tokens, steps, log_masses, self._vocabulary)
 
 
 def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

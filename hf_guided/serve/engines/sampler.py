@@ -183,7 +183,7 @@ class SharedAnswer:
         # Tokens that the row has taken already, and that are chosen next, with the masks that the limit has narrowed.
         self._forced: deque[tuple[int, Narrowed | None]] = deque()
         self._narrowed: Narrowed | None = None  # what the limit does to the next token
-        self._limit = LimitRecord(of_format=self.job.log_mass)  # what the limits left, and the format if that is asked
+        self._limit = LimitRecord(weighs_all=self.job.log_mass)  # what the limits left, and the format if that is asked
         self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
         self._words = allocate_bitmask(1, self.vocabulary.padded_size)
         self._entries: list[TokenLogprob] = []  # entries of tokens that are not delivered yet
@@ -297,7 +297,7 @@ class SharedAnswer:
             steps, log_masses = self._limit.steps(0, len(made)), self._limit.log_masses(0, len(made))
             if self.row.matcher is None and self.job.log_mass:
                 log_masses = [0.0] * len(made)
-            last = ended(self.number, self.job, made, steps, log_masses, self.vocabulary, sampled=self.samples)
+            last = ended(self.number, self.job, made, steps, log_masses, self.vocabulary)
             self.running.emit(last)
 
     def _tokens_left(self, num_generated: int) -> int | None:

@@ -23,8 +23,8 @@ from ...hf.continuous_batching.compat import put_first
 from ...hf.decode.block_rule import rope_reason
 from ...hf.decode.forced_text import ForcedText
 from ...hf.decode.processors import Scoring
-from ..job import Event, Job
-from .jobs import Engine, RunningJob, first_row, max_positions
+from ..job import Event, Job, first_row
+from .jobs import Engine, RunningJob, max_positions
 from .one_by_one import OneByOne
 from .sampler import BatchSampler, SharedAnswer, all_processors, answer_seeds
 
@@ -115,7 +115,7 @@ class SharedBatches(Engine):
                 stops,
                 retokenize=False,
                 may_stop=True,
-                weighs=job.log_mass,
+                weighs_all=job.log_mass,
             )
         seeds = answer_seeds(job, range(job.num_answers))
         for number in sorted(running.open_answers):
