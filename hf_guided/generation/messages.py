@@ -17,7 +17,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ..constraints.chat_families import (
     ChatFamily,
@@ -173,28 +173,61 @@ def has_calls(chat: Chat) -> bool:
 
 def with_calls_as_text(chat: Chat, notation: ToolFormat, *, answers: bool) -> Chat:
     """The chat with calls in the texts of the assistant; with ``answers`` the tools' are in messages of the user."""
+    listed = any(_are_parts(message.get("content")) for message in chat)  # templates for lists may read no other form
     messages: list[Mapping[str, Any]] = []
+    of_tools = False  # whether the last message holds answers of tools: templates refuse another of the same role
     for message in chat:
-        if answers and message.get("role") == "tool":
+        role = message.get("role")
+        if answers and (role == "tool" or (of_tools and role == "user")):
             content = message.get("content")
-            content = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-            text = f"<tool_response>\n{content}\n</tool_response>"
+            if role == "tool":
+                if not isinstance(content, str) and not _are_parts(content):
+                    content = json.dumps(content, ensure_ascii=False)
+                content = _joined(("<tool_response>\n", content, "\n</tool_response>"), "", listed=listed)
+            kept = {} if role == "tool" else message
             if messages and messages[-1].get("role") == "user":
-                messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n{text}"}
-            else:
-                messages.append({"role": "user", "content": text})
-        elif message.get("tool_calls"):
+                before = messages.pop()
+                kept = {**before, **kept}
+                content = _joined((before.get("content"), content), "\n", listed=listed)
+            messages.append({**kept, "role": "user", "content": content})
+            of_tools = role == "tool"
+            continue
+        of_tools = False
+        if message.get("tool_calls"):
             calls = []
             for call in message["tool_calls"]:
                 arguments = _function(call).get("arguments") or "{}"
                 written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
                 calls.append((str(_function(call).get("name")), written))
-            parts = [part for part in (message.get("content"), notation.written(calls).strip()) if part]
+            text = _joined((message.get("content"), notation.written(calls).strip()), "\n", listed=listed)
             kept = {key: value for key, value in message.items() if key != "tool_calls"}
-            messages.append({**kept, "content": "\n".join(parts)})
+            messages.append({**kept, "content": text})
         else:
             messages.append(message)
     return messages
+
+
+def _are_parts(content: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether a content is a list of parts, and not another list, as a tool may answer."""
+    return isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) and "type" in part for part in content)
+
+
+def _joined(contents: Sequence[Any], between: str, *, listed: bool) -> Any:
+    """Contents, texts or lists of parts, as one; as a list if ``listed``."""
+    present = [content for content in contents if content]
+    if not listed:
+        return between.join(map(str, present))
+    parts: list[Any] = []
+    for content in present:
+        added = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        if parts and between:
+            first = added[0]
+            if first["type"] == "text" and isinstance(first.get("text"), str):
+                added[0] = {**first, "text": between + first["text"]}
+            else:
+                added.insert(0, {"type": "text", "text": between})
+        parts += added
+    return parts
 
 
 def for_template(
@@ -234,9 +267,18 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
         message = dict(message)
         if message.get("tool_calls"):
             message["tool_calls"] = [with_mark(number, call) for call in message["tool_calls"]]
-        if isinstance(text := message.get("content"), str) and text.strip():
-            meaning = "the tool's answer" if message.get("role") == "tool" else f"the {message.get('role')}'s text"
-            message["content"] = new_mark(f"{meaning} in message {number}")
+        content = message.get("content")
+        meaning = "the tool's answer" if message.get("role") == "tool" else f"the {message.get('role')}'s text"
+        meaning = f"{meaning} in message {number}"
+        if isinstance(content, str) and content.strip():
+            message["content"] = new_mark(meaning)
+        elif _are_parts(content):
+            message["content"] = [
+                {**part, "text": new_mark(meaning)}
+                if part["type"] == "text" and isinstance(text := part.get("text"), str) and text.strip()
+                else part
+                for part in content
+            ]
         messages.append(message)
     return messages, marks
 

@@ -184,7 +184,7 @@ def _lost(templates: Any, chat: Chat, arguments: Mapping[str, Any]) -> list[str]
         text = rendered(templates, changed, arguments)
     except PromptError:
         return None
-    return [what for mark, what in marks.items() if mark not in text]
+    return list(dict.fromkeys(what for mark, what in marks.items() if mark not in text))
 
 
 def has_template(templates: Any, arguments: Mapping[str, Any]) -> bool:

@@ -130,7 +130,14 @@ class ServedModel:
         if calls is None or self._shows_tools:
             return messages
         if calls.described is not None:
-            return with_description(self.templates, messages, arguments, describe(calls, self.templates))
+            try:
+                return with_description(self.templates, messages, arguments, describe(calls, self.templates))
+            except PromptError:
+                self._applied(messages, arguments, generates=True)  # raises, if that is not for the description
+                raise PromptError(
+                    "the chat template shows no tools, and writes their description neither as a system message nor "
+                    "in the first message of the user; leave tools out, or add a message of the user"
+                ) from None
         self._report(
             "tools",
             "the chat template does not show the tools, so the model does not know them; --tool-format json describes "

@@ -131,6 +131,7 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
         )
         for text in ("{", "[]", "5", 5, '{"a": NaN}', "[" * 100_000, '{"a": 1, "a": 2}')
     ],
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]}, "messages.0.content.0.text"),
     *[
         ({"messages": [USER, {"role": "assistant", "tool_calls": [call]}]}, f"messages.1.tool_calls.0{path}")
         for call, path in (
@@ -420,6 +421,7 @@ FOR_THE_MODEL: dict[str, Any] = {
     "prefix": True,
     "partial": True,
     "parts": [{"type": "text", "text": "x"}],
+    "text": "x",
 }
 NOTES: dict[str, Any] = {
     # As OpenAI's own client, LiteLLM, OpenRouter, Copilot, Gemini, Ollama, CodeCompanion and others send them.
@@ -430,7 +432,7 @@ NOTES: dict[str, Any] = {
     **dict.fromkeys(
         "cache_control provider_specific_fields extra_content usage metadata opts parsed".split(), {"x": 1}
     ),
-    **dict.fromkeys((*FOR_THE_MODEL, "refusal"), None),
+    **dict.fromkeys([*(FOR_THE_MODEL.keys() - {"text"}), "refusal"], None),
     "weight": 1,
     "providerOptions": {"x": {}},
 }
@@ -468,6 +470,11 @@ PLACES: dict[str, Any] = {
 }
 
 
+def held_elsewhere(place: str) -> dict[str, Any]:
+    """Fields for the model that an object at this place does not hold."""
+    return {name: value for name, value in FOR_THE_MODEL.items() if (place, name) != ("part", "text")}
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_notes_in_messages_change_nothing(place):
     build, _ = PLACES[place]
@@ -475,17 +482,24 @@ def test_notes_in_messages_change_nothing(place):
         if (place, name) == ("call", "id"):  # which is a field of calls
             continue
         assert messages_of(build({name: value})) == messages_of(build({})), name
-    for name, value in FOR_THE_MODEL.items():  # of the same type, but it says nothing
+    for name, value in held_elsewhere(place).items():  # of the same type, but it says nothing
         assert messages_of(build({name: type(value)()})) == messages_of(build({})), name
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_fields_of_messages_that_would_change_the_answer_are_refused(place):
     build, path = PLACES[place]
-    for name, value in FOR_THE_MODEL.items():
+    for name, value in held_elsewhere(place).items():
         error = refusal(build, {name: value})
         assert (error.status, error.code, error.body["error"]["param"]) == (400, "unsupported_field", f"{path}.{name}")
         assert str(error).startswith(f"{path}.{name}: ")
+
+
+@pytest.mark.parametrize("name", ["args", "input", "kwargs", "parameters"])
+def test_arguments_by_another_name_are_refused(name):
+    error = refusal(chat, USER, {"role": "assistant", "tool_calls": [{"function": {"name": "f", name: {"a": 1}}}]})
+    path = f"messages.1.tool_calls.0.function.{name}"
+    assert (error.code, error.body["error"]["param"]) == ("unsupported_field", path)
 
 
 @pytest.mark.parametrize(
@@ -517,7 +531,9 @@ def test_broken_arguments_stay_a_text_where_the_template_takes_one(text):
         assert (error.status, error.body["error"]["param"]) == (400, path)
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', "[" * 100_000, '{"a":' * 100_000])
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 2}', '{"a": NaN}', r'{"a": "\ud83d"}', "[" * 100_000, '{"a":' * 100_000]
+)
 def test_arguments_that_readers_of_json_read_differently_are_refused(text):
     call = {"function": {"name": "f", "arguments": text}}
     takes_any = replace(DEFAULTS, takes_any_arguments=True)

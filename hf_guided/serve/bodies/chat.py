@@ -20,7 +20,7 @@ from ...constraints.tool_calls import ToolCalls
 from ...errors import InvalidConstraint, shown
 from ..error_responses import expected, refused
 from ..job import Call, Chat, Kind
-from .fields import ANY, Count, HistoryPart, List, Part, as_list, problem, read
+from .fields import ANY, Count, HistoryPart, List, Part, as_list, is_text, problem, read
 from .generation import (
     CompletionFields,
     Defaults,
@@ -118,7 +118,8 @@ def _as_object(value: Any) -> Any:
             read = loads(value, "it") if value.strip() else {}
         except InvalidConstraint:
             return value
-        return read if isinstance(read, dict) else value
+        # Half of a surrogate pair, as "\ud83d" without the other, is no text that a template could write.
+        return read if isinstance(read, dict) and is_text(json.dumps(read, ensure_ascii=False)) else value
     if not isinstance(value, dict):
         raise problem("expected the JSON text of an object, got {value}", value)
     return value
@@ -154,6 +155,7 @@ Name = Annotated[str, Field(min_length=1)]
 class CalledFunction(HistoryPart):
     """The function of a call."""
 
+    other_fields = fields_with((), "args input kwargs parameters")  # names that other notations have for arguments
     name: Name
     arguments: Arguments = {}
 

@@ -32,7 +32,7 @@ _PATH = 90  # characters of a path: the names of fields that are known, and at m
 # the answer is to continue, and content under another name.
 _FOR_THE_MODEL = re.compile(
     r"(?:\w+_)?(?:(?:audio|image|video|media|file|document|attachment)s?(?:_(?:url|id|data)s?)?|(?:call|invocation)s?)"
-    "|prefix|partial|parts"
+    "|prefix|partial|parts|text"
 )
 
 Item = TypeVar("Item")
@@ -187,7 +187,7 @@ def _plain(body: object) -> dict[str, Any]:
             if depth == MAX_NESTING:
                 raise refused(_written(body, path), f"expected at most {MAX_NESTING} levels", "too_deep")
             for key in value if isinstance(value, dict) else ():
-                if not isinstance(key, str) or not _is_text(key):
+                if not isinstance(key, str) or not is_text(key):
                     raise refused(_written(body, path), "expected keys that are text")
             pairs = value.items() if isinstance(value, dict) else enumerate(value)
             todo.extend((child, (path, step), depth + 1) for step, child in pairs)
@@ -198,7 +198,7 @@ def _plain(body: object) -> dict[str, Any]:
 
 def _problem_of_value(value: Any) -> str | None:
     if isinstance(value, str):
-        return None if _is_text(value) else "expected text, got half of a surrogate pair"
+        return None if is_text(value) else "expected text, got half of a surrogate pair"
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, float):
@@ -208,7 +208,8 @@ def _problem_of_value(value: Any) -> str | None:
     return f"expected JSON, got a {type(value).__name__}"
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
+    """Whether it has no half of a surrogate pair."""
     if text.isascii():
         return True
     try:
@@ -268,7 +269,7 @@ def _path_in(body: object, steps: Iterable[int | str], missing: bool = False) ->
     """
     steps, path = [*steps], []
     last = [str(steps.pop())] if missing else []
-    for step, following in zip(steps, [*steps[1:], None], strict=False):
+    for step, following in zip(steps, [*steps[1:], *last, None], strict=False):
         if isinstance(body, dict):
             if step not in body or (step in (body.get("type"), body.get("role")) and following in body):
                 continue  # the kind of this message or part
