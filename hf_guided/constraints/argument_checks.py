@@ -132,7 +132,7 @@ CALL: dict[str, Rule] = {
 """The arguments of ``hg.generate`` that are no settings of transformers; None only where the signature has it."""
 
 SAMPLE: dict[str, Rule] = {
-    "particles": whole(1),
+    "particles": whole(1, 2**24),
     "temperature": _number(
         "a number above 0", lambda value: value > 0, "hg.generate is greedy if do_sample is left out"
     ),

@@ -149,7 +149,7 @@ def _with_limit(
         end = 0
         for raw in logits.chunks(tokens, _CHUNK):  # (up to _CHUNK, vocab)
             before = [[*prompt, *tokens[: end + i]] for i in range(len(raw))]
-            scores = Scoring(logits.processors).unmasked(before, raw)
+            scores = Scoring(_kept(logits.processors)).unmasked(before, raw)
             here = {i - end: both for i, both in narrowed.items() if end <= i < end + len(scores)}
             record.see(scores, here)
             for position in here:
@@ -163,6 +163,11 @@ def _with_limit(
             log_masses = [0.0] * length
         read.append(with_limit(result, record.steps(number), log_masses, sampled=plan.settings.sampled))
     return read
+
+
+def _kept(processors: Sequence[Any]) -> list[Any]:
+    """The processors that a manager does not drop."""
+    return [one for one in processors if getattr(one, "supports_continuous_batching", True) is not False]
 
 
 def _prefix_logits(plan: Plan, prompt: Sequence[int]) -> PrefixLogits:
@@ -250,9 +255,7 @@ def logprobs_of(
     """
     inputs, text_ids = padded([prompt], pad_token_id, model), session.vocabulary.some_text(5)
     logits = PrefixLogits(model, inputs, pad_token_id, generate_kwargs, text_ids)
-    warp = Scoring(
-        [one for one in logits.processors if getattr(one, "supports_continuous_batching", True) is not False]
-    )
+    warp = Scoring(_kept(logits.processors))
     recorder = session.logprob_recorder([prompt] * len(answers), top)
     for row, tokens in enumerate(answers):
         if not tokens:

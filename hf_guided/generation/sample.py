@@ -37,7 +37,7 @@ from torch import Tensor
 from ..constraints.argument_advice import SAMPLE, explains_its_arguments
 from ..constraints.argument_checks import SAMPLE as RULES
 from ..constraints.argument_checks import check
-from ..errors import EmptyIntersection, InvalidConstraint, UnsupportedModel, reading
+from ..errors import EmptyIntersection, InvalidArgument, InvalidConstraint, UnsupportedModel, reading
 from ..guide import Guide, calls_of
 from ..hf.compat import in_step_with_others, with_cache_argument
 from ..hf.decode.cache_slots import CacheSlots, check_reorders
@@ -159,7 +159,8 @@ class Particles:
             For each new prefix the number of the old one, ascending, and its token; empty at the end.
 
         Raises:
-            EmptyIntersection: logits are NaN.
+            EmptyIntersection: logits are NaN or infinite.
+            InvalidArgument: logits are infinite only after the temperature.
         """
         logs = self._children(logits)
         items = self._expand(logs) if self.method == "expand" else self._draw(logs)
@@ -186,6 +187,12 @@ class Particles:
         scores = logits if self.temperature == 1 else logits / self.temperature
         totals = scores.logsumexp(-1).to(wide)  # (prefixes,)
         if not bool(totals.isfinite().all()):
+            if logits.isfinite().any(-1).all() and not (logits.isnan() | logits.isposinf()).any():
+                raise InvalidArgument(
+                    f"temperature: {self.temperature} is too small to divide logits in {logits.dtype} by it; choose a "
+                    "greater one, or decode greedily with hg.generate",
+                    name="temperature",
+                )
             raise EmptyIntersection("expected finite logits, got NaN or infinity; check the model's weights and dtype")
         masked, alive = self.filler.apply(scores, masks)
         is_open = torch.as_tensor(alive, device=logits.device).bool()
@@ -294,7 +301,8 @@ def sample(
 
     Raises:
         UnknownArgument: an argument that is not listed here, such as a warper.
-        UnsupportedModel: several processes hold the model; or the rows of its cache cannot be reordered.
+        UnsupportedModel: several processes hold the model; the rows of its cache cannot be reordered; or its generation
+            config has ``stop_strings`` or ``token_healing``.
         EmptyIntersection: the model's logits are NaN or infinite.
         HFGuidedError: also what ``hg.generate`` raises before it runs.
     """
@@ -308,6 +316,7 @@ def sample(
         options = replace(options, chat_template_kwargs=chat_template_kwargs)
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
         planned = plan(model, tokenizer, prompts, constraint, options, {**UNWARPED, "use_cache": True, **limit})
+        planned.settings.check_custom_loop()
         seeds = prompt_seeds(seed, len(planned.prompts))
         if None in planned.constraints:
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")

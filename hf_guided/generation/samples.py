@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from pydantic_core import to_jsonable_python
 
-from ..constraints.argument_checks import check, whole
+from ..constraints.argument_checks import Rule, check, is_int, whole
 from ..errors import NoValue, cause
 from ..session.result_html import shares_html
+
+_SEED = Rule("an int", is_int)
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,10 @@ class Samples:
             NoValue: as for ``best``.
         """
         check("k", k, whole(0))
+        if seed is not None:
+            check("seed", seed, _SEED)
         values, shares = zip(*self._found(), strict=True)
-        return Random(seed).choices(values, shares, k=k)
+        return Random(None if seed is None else int(seed)).choices(values, shares, k=k)
 
     def _found(self) -> list[tuple[Any, float]]:
         if answers := self.answers:

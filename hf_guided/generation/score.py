@@ -283,6 +283,7 @@ def score(
             describe=describe,
         )
         planned = plan(model, tokenizer, prompts, _choices(choices), options, UNWARPED)
+        planned.settings.check_custom_loop()
     return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 

@@ -11,7 +11,7 @@ from transformers.generation.configuration_utils import GenerationConfig, Genera
 from ..backends.base import CompiledConstraint
 from ..constraints.argument_checks import WARPERS, Rule, check, check_settings, is_int
 from ..constraints.values import Choice
-from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint, warn
+from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint, UnsupportedModel, warn
 from .compat import token_id_tuple
 
 _CONFIG = Rule(
@@ -171,6 +171,19 @@ class GenerationSettings:
         return bool(
             self.get("stop_strings") or self.get("token_healing") or self._kwargs.get("assistant_tokenizer") is not None
         )
+
+    def check_custom_loop(self) -> None:
+        """Refuse settings for which generate() needs the tokenizer, which it does not hand on to a custom loop.
+
+        Raises:
+            UnsupportedModel: the model's generation config has one of them.
+        """
+        given = [name for name in ("stop_strings", "token_healing") if self.get(name)]
+        if given:
+            raise UnsupportedModel(
+                f"{', '.join(given)} of the model's generation config: not supported by this call; set "
+                f"{' = '.join(f'model.generation_config.{name}' for name in given)} = None"
+            )
 
     def max_new_tokens(self, input_length: int) -> int | None:
         """How many tokens generate() will add to a batch, if a setting says so; transformers' default 20 is ignored.

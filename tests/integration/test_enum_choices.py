@@ -107,3 +107,8 @@ def test_the_first_of_two_options_with_one_text() -> None:
     assert hg.Choice(["red", Color.RED, "blue"]).parse("red") == "red"
     with pytest.raises(ValueError, match="none of the options"):
         hg.Choice(Color).parse("green")
+
+
+def test_a_plain_list_of_members_is_refused_with_the_call_that_takes_it() -> None:
+    with pytest.raises(hg.InvalidConstraint, match=r"use hg\.Choice\(\[Color\.RED"):
+        hg.generate(*stage(), PROMPTS, [Color.RED, Color.BLUE], **SHORT)

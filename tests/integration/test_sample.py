@@ -18,6 +18,7 @@ from torch import Tensor
 
 import hf_guided as hg
 from hf_guided.generation.sample import Particles
+from hf_guided.guide import calls_of
 from hf_guided.session.tensor_parallel import Ranks
 from tests import vocabularies
 from tests.integration import models
@@ -191,7 +192,9 @@ def test_warpers_of_the_generation_config_are_named_and_not_applied(monkeypatch:
         ({"repetition_penalty": 1.2}, hg.UnknownArgument, "would change the distribution"),
         ({"logits_processor": []}, hg.UnknownArgument, "would change the distribution"),
         ({"particle": 3}, hg.UnknownArgument, "did you mean particles"),
-        ({"particles": 0}, hg.InvalidArgument, "particles: expected an int of 1 or more"),
+        ({"particles": 0}, hg.InvalidArgument, "particles: expected an int from 1 to 16777216"),
+        ({"particles": 10**20}, hg.InvalidArgument, "particles: expected an int from 1 to 16777216"),
+        ({"temperature": 1e-320}, hg.InvalidArgument, "temperature: 1e-320 is too small"),
         ({"temperature": 0}, hg.InvalidArgument, "temperature: expected a number above 0"),
         ({"temperature": math.inf}, hg.InvalidArgument, "temperature: expected a number above 0"),
         ({"method": "beam"}, hg.InvalidArgument, 'method: expected "expand" or "importance"'),
@@ -203,6 +206,18 @@ def test_warpers_of_the_generation_config_are_named_and_not_applied(monkeypatch:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         sampled(PROMPT, OPTIONS, **arguments)
+
+
+@pytest.mark.parametrize("given", [{"stop_strings": ["re"]}, {"token_healing": True}], ids=str)
+def test_settings_that_need_a_tokenizer_are_refused(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because generate() does not hand it on to a loop of one's own."""
+    model, guide = family("llama")
+    changed = {**model.generation_config.to_dict(), **given}
+    monkeypatch.setattr(model, "generation_config", type(model.generation_config)(**changed))
+    with pytest.raises(hg.UnsupportedModel, match=r"set model\.generation_config\.\w+ = None"):
+        sampled(PROMPT, OPTIONS)
+    with pytest.raises(hg.UnsupportedModel, match=r"set model\.generation_config\.\w+ = None"):
+        hg.score(model, guide.tokenizer, PROMPT, OPTIONS, guide=guide)
 
 
 def test_free_text_is_no_format() -> None:
@@ -237,7 +252,7 @@ def test_a_state_of_the_models_own_is_refused_by_name(monkeypatch: pytest.Monkey
 def test_a_model_in_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = family("llama")
     guide = hg.Guide(model, vocabularies.tiny_byte_level())
-    monkeypatch.setattr(guide, "_ranks", Ranks.__new__(Ranks))
+    monkeypatch.setattr(calls_of(guide), "ranks", Ranks.__new__(Ranks))
     with pytest.raises(hg.UnsupportedModel, match="sample"):
         hg.sample(model, guide.tokenizer, "The", OPTIONS, guide=guide)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pydantic
 import pytest
 
@@ -112,6 +113,10 @@ def test_draws_follow_the_weights_and_the_seed() -> None:
     assert one.draw(20, seed=1) == drawn[:20] != one.draw(20, seed=2) and one.draw(0) == []
     with pytest.raises(hg.InvalidArgument, match="k: expected an int of 0 or more"):
         one.draw(-1)
+    wrong: Any = [3]
+    with pytest.raises(hg.InvalidArgument, match="seed: expected an int, got"):
+        one.draw(2, seed=wrong)
+    assert one.draw(2, seed=np.int64(1)) == one.draw(2, seed=1)
 
 
 class Page(HTMLParser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 import types
 import typing
@@ -114,4 +115,6 @@ def _not_a_type(value: Any) -> str:
     if hasattr(type(value), "__pydantic_fields__") or hasattr(type(value), "__dataclass_fields__"):
         name = type(value).__name__
         return f"{expected}, got an instance of {name}; pass the class {name}"
+    if isinstance(value, enum.Enum):
+        return f"{expected}, got {shown(value)}; for a choice of members use hg.Choice([{value}, ...])"
     return f"{expected}, got {shown(value)} of type {type(value).__name__}"
