@@ -17,7 +17,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from ..constraints.chat_families import (
     ChatFamily,
@@ -207,7 +207,7 @@ def with_calls_as_text(chat: Chat, notation: ToolFormat, *, answers: bool) -> Ch
     return messages
 
 
-def _are_parts(content: Any) -> bool:
+def _are_parts(content: Any) -> TypeGuard[Sequence[Mapping[str, Any]]]:
     """Whether a content is a list of parts, and not another list, as a tool may answer."""
     return isinstance(content, (list, tuple)) and all(isinstance(part, Mapping) and "type" in part for part in content)
 

@@ -294,6 +294,18 @@ def test_the_events_of_a_response_build_it(guide):
     assert [without_ids(item) for item in whole.output] == [without_ids(item) for item in response.output]
 
 
+@pytest.mark.parametrize("text", [f"{CALL}After", f"Before{CALL}After", f"<think>hm</think>{CALL}After", CALL, "Words"])
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_whole_response_has_the_items_of_its_stream(guide, choice, text):
+    """In the order in which they come: a text after a call is not moved before it."""
+    constraint = hg.ToolCalls(TOOLS, "qwen_3", choice)
+    answer = answer_of(guide, constraint, THINKS if text.startswith("<think>") else None, top_logprobs=1)
+    found = streamed(ResponseWriter(*reply("response", stream=True, logprobs=1)), [answer], [text], guide)
+    whole = ResponseWriter(*reply("response", logprobs=1)).whole([answer], [answer])
+    items = [Response.model_validate(response).output for response in (found[-1][1]["response"], whole)]
+    assert [without_ids(item) for item in items[0]] == [without_ids(item) for item in items[1]]
+
+
 def event_kinds(events: list[Any]) -> list[str]:
     return [event.type.removeprefix("response.") for event in events]
 

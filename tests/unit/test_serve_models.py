@@ -27,7 +27,7 @@ TOOL = {
 }
 CALL = {"id": "a1B2c3D4e", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Rome"}}}
 
-USER = {"role": "user", "content": "Weather?"}
+USER: dict[str, object] = {"role": "user", "content": "Weather?"}
 
 
 def prompt_of(template: str, tool_format: str, messages: list[dict[str, object]], choice: str = "auto") -> str:
@@ -98,7 +98,7 @@ def test_earlier_calls_of_a_model_that_sees_are_shown_as_text(said: tuple[str, .
 
 
 def test_a_description_that_the_template_refuses_is_not_blamed() -> None:
-    system = {"role": "system", "content": "Be brief."}
+    system: dict[str, object] = {"role": "system", "content": "Be brief."}
     with pytest.raises(PromptError, match="^the chat template refuses these messages: no system$"):
         prompt_of(STRICT.replace("for p in m.content", "for p in []"), "json", [system])
     with pytest.raises(PromptError, match="^the chat template shows no tools, .* leave tools out"):

@@ -79,21 +79,29 @@ class Call:
 
 @dataclass
 class Content:
-    """An answer's parts so far, joined."""
+    """An answer's parts so far, joined; ``runs`` has them in order, each call as it begins."""
 
     text: str = ""
     thinking: str = ""
     calls: list[Call] = field(default_factory=list)
+    runs: list[Text | Thinking | Call] = field(default_factory=list)
 
     def add(self, parts: Iterable[Part]) -> None:
         """Append parts."""
         for part in parts:
+            if isinstance(part, (Text, Thinking)):
+                last = self.runs[-1] if self.runs else None
+                if isinstance(last, (Text, Thinking)) and type(last) is type(part):
+                    self.runs[-1] = type(part)(last.text + part.text)
+                else:
+                    self.runs.append(part)
             if isinstance(part, Text):
                 self.text += part.text
             elif isinstance(part, Thinking):
                 self.thinking += part.text
             elif isinstance(part, CallBegins):
                 self.calls.append(Call(part.name, part.id))
+                self.runs.append(self.calls[-1])
             elif isinstance(part, CallArguments):
                 self.calls[part.number].arguments += part.text
 

@@ -82,12 +82,17 @@ class ResponseWriter(Writer):
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
         """See ``Writer``."""
         [answer] = answers
-        content = answer.content
-        if content.thinking:
-            self._items.append(_reasoning(content.thinking))
-        if content.text or not content.calls:
-            self._items.append(_message(content.text, self._shown(answer.logprobs)))
-        self._items += [_function_call(call.name, call.id, call.arguments) for call in content.calls]
+        logprobs = self._shown(answer.logprobs)
+        for run in answer.content.runs:
+            if isinstance(run, Thinking):
+                self._items.append(_reasoning(run.text))
+            elif isinstance(run, Text):
+                self._items.append(_message(run.text, logprobs))  # tokens after a call have none
+                logprobs = []
+            else:
+                self._items.append(_function_call(run.name, run.id, run.arguments))
+        if all(item.kind == "reasoning" for item in self._items):
+            self._items.append(_message("", logprobs))
         return self._finished(answer)
 
     def begin(self) -> Iterator[str]:
