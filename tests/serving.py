@@ -93,13 +93,14 @@ def metrics(url: str) -> dict[str, float]:
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         assert answer.headers["content-type"].startswith("text/plain")
         text = answer.read().decode()
-    samples, typed = {}, set()
+    samples, typed = {}, set[str]()
     for line in text.splitlines():
-        if found := re.fullmatch(r"# TYPE ([a-z_]+) (?:counter|gauge)", line):
-            assert found[1] not in typed
-            typed.add(found[1])
+        if found := re.fullmatch(r"# TYPE ([a-z_]+) (counter|gauge|histogram)", line):
+            names = {found[1] + end for end in (("_bucket", "_count", "_sum") if found[2] == "histogram" else ("",))}
+            assert not names & typed
+            typed |= names
         elif not line.startswith("# HELP "):
-            found = re.fullmatch(r'(([a-z_]+)(?:\{[a-z]+="[a-z_]+"\})?) (\S+)', line)
+            found = re.fullmatch(r'(([a-z_]+)(?:\{[a-z]+="[a-z_0-9.+A-Z]+"\})?) (\S+)', line)
             assert found is not None and found[2] in typed, line
             samples[found[1]] = float(found[3])
     return samples

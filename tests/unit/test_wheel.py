@@ -74,7 +74,7 @@ def test_metadata_and_links_for_a_package_index(wheel: Path) -> None:
             rf"{source}/(?:blob|tree)/main/(.+)|https://raw.githubusercontent.com/[^/]+/[^/]+/main/(.+)", link
         )
         if inside:
-            assert (ROOT / (inside[1] or inside[2])).exists(), link
+            assert (ROOT / (inside[1] or inside[2]).partition("#")[0]).exists(), link
     assert "raw.githubusercontent.com" in text, "the pictures have no absolute URL"
     relative = {link for link in re.findall(r"\]\(([^)#\s]+)\)", (ROOT / "README.md").read_text()) if ":" not in link}
     assert relative, "the README in the repository uses relative links, which stay on the same commit"
