@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_guided.automaton.written_values import key_of
+from hf_guided.automaton.written_values import OUTSIDE, key_of, lexed
 from tests.effort import repeats
 
 TEXT = st.text(st.sampled_from('ab"\\\n\x1fé€\U0001f600 '), max_size=3)
@@ -37,3 +39,12 @@ def test_equal_values_and_no_others_have_the_same_key(value: Any, other: Any, in
     key = key_of(written(value).encode(), ordered=False)
     assert key == key_of(json.dumps(turned(value), ensure_ascii=False, indent=indent).encode(), ordered=False)
     assert (key == key_of(written(other).encode(), ordered=False)) == (written(value) == written(other))
+
+
+@given(value=VALUES)
+def test_the_end_of_a_text_is_outside_of_strings(value: Any) -> None:
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        places = list(accumulate(text.encode(), lexed, initial=OUTSIDE))
+        assert places[-1] == OUTSIDE
+        outside = [byte for byte, place in zip(text.encode(), places[1:], strict=True) if place == OUTSIDE]
+        assert bytes(outside).decode() == re.sub(r'"(?:\\.|[^"\\])*"', '"', text)

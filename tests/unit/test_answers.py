@@ -267,6 +267,14 @@ def test_completions_of_several_prompts(guide):
     for choice in whole.choices:
         assert choice.logprobs is not None and choice.logprobs.text_offset[0] == 1
         assert len(choice.logprobs.tokens) == len(choice.logprobs.token_logprobs) == len(choice.logprobs.top_logprobs)
+    streamed_offsets = [
+        (choice["index"], offset)
+        for chunk in chunks
+        for choice in chunk["choices"]
+        for offset in (choice["logprobs"] or {}).get("text_offset", ())
+    ]
+    for choice in whole.choices:
+        assert [offset for index, offset in streamed_offsets if index == choice.index] == choice.logprobs.text_offset
 
 
 def test_the_events_of_a_response_build_it(guide):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -9,16 +10,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import huggingface_hub.constants
 import huggingface_hub.utils
 import pytest
 import torch
+import transformers
+from huggingface_hub import HfApi, ModelInfo
 from transformers import AutoModelForCausalLM, QuantoConfig
 
 from hf_guided import demo
 from hf_guided.checkpoints.load import ModelSource
-from hf_guided.checkpoints.location import is_on_hub
+from hf_guided.checkpoints.location import Location, is_on_hub, locate
 from hf_guided.checkpoints.quantization import METHODS, quantization_config
 from hf_guided.cli import commands as cli
 from hf_guided.cli.batch.__main__ import main as batch
@@ -73,6 +77,18 @@ def test_cached_model_works_offline(cache: Path, capsys: pytest.CaptureFixture[s
         output = capsys.readouterr()
         assert (output.out, output.err) == (expected, "")
     assert cli.main(["audit", str(save_schema(cache.parent)), "--tokenizer", NAME]) == 0
+
+
+def test_the_hub_is_asked_for_the_given_revision_unless_offline(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = fill_cache(cache, "v1")
+    client = create_autospec(HfApi, instance=True)
+    client.model_info.return_value = ModelInfo(id=NAME, sha="1" * 40)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: client)
+    assert locate(NAME, "v1") == Location(NAME, str(snapshot), commit=COMMIT)
+    assert not client.method_calls
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    assert locate(NAME, "v1") == Location(NAME, NAME, "1" * 40, "1" * 40)
+    assert [(call.args, call.kwargs["revision"]) for call in client.method_calls] == [((NAME,), "v1")] * 2
 
 
 def save_schema(folder: Path) -> Path:
@@ -165,6 +181,17 @@ def test_dtype_and_device_reach_the_model(tmp_path: Path, monkeypatch: pytest.Mo
     assert source.placement() == "auto", "transformers distributes the model over the GPUs"
 
 
+def test_an_accelerator_that_is_not_there_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build of torch for a device, on a machine without one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def current_accelerator(check_available: bool = False) -> torch.device | None:
+        return None if check_available else torch.device("xpu")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", current_accelerator)
+    assert ModelSource("demo").placement() == "cpu"
+
+
 def test_error_for_a_quantization_names_its_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +221,12 @@ def test_quantization_reaches_the_model(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UsageError, match="stop here"):
         load_served(ServeOptions("demo", quantization="quanto-int8", device="cpu"))
     assert received["quantization_config"].weights == "int8"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_settings_of_a_quantization_are_named_as_in_transformers(name: str) -> None:
+    config = getattr(transformers, METHODS[name].config)
+    assert METHODS[name].settings.keys() <= inspect.signature(config).parameters.keys()
 
 
 def test_server_loads_from_the_cache(cache: Path) -> None:

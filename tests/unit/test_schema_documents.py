@@ -202,6 +202,7 @@ def test_references_resolve_as_in_jsonschema(case: str, backend: LLGuidanceBacke
         {"$ref": "#none"},
         {"$ref": "https://example.com/zip#none"},
         {"$ref": "https://example.com/zip#/$defs/none"},
+        {"$ref": "https://example.com/zip#/maxLength"},
         {"items": {"$ref": "inner#/none"}, "$defs": {"a": {"$id": "inner"}}},
     ],
 )

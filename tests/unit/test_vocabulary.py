@@ -295,6 +295,15 @@ def test_token_text(tekken):
     assert [vocabulary.token_text(token_id) for token_id in (131100, -1)] == ["<token 131100>", "<token -1>"]
 
 
+def test_only_long_names_of_special_tokens_are_found_in_a_text():
+    """A name of one character would be found in nearly every text."""
+    tokenizer = copy.deepcopy(vocabularies.tiny_byte_level())
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<call>", "<other>", "é"]})
+    vocabulary = Vocabulary.from_tokenizer(tokenizer)
+    found = vocabulary.special_in(["é", "a <call>"])
+    assert found == {tokenizer.convert_tokens_to_ids("<call>"): b"<call>"}
+
+
 # --- tokenizers that are refused ---
 
 
