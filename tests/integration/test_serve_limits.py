@@ -207,6 +207,9 @@ def test_headers_that_come_slowly():
 
 def test_connections_without_a_request_do_not_lock_others_out():
     with site() as plain:
+        busy = plain.connect()
+        busy.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+        assert plain.send(path="/health")[0] == 200
         idle = [plain.connect() for _ in range(300)]
         try:
             assert plain.send(path="/health")[0] == 200
@@ -217,6 +220,9 @@ def test_connections_without_a_request_do_not_lock_others_out():
         finally:
             for connection in idle:
                 connection.close()
+        with busy:  # older than all of them, but in the middle of a request
+            busy.sendall(b"{}")
+            assert read_all(busy).startswith(b"HTTP/1.1 4")
 
 
 def test_a_malformed_request_is_refused_in_openais_shape():

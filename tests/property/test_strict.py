@@ -11,10 +11,14 @@ import jsonschema
 import pytest
 
 import hf_guided as hg
+from hf_guided.backends.base import CompiledConstraint
+from hf_guided.backends.compile import Compiler
+from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.coerce import coerce
 from tests.effort import repeats
 from tests.property.test_tool_calls import NESTED, STOP, compiler, target_texts, walk
 from tests.tool_families import FAMILIES, template
+from tests.toy import all_bytes
 from tests.vocabularies import demo
 
 SCHEMA: dict[str, Any] = {
@@ -173,6 +177,25 @@ def test_a_schema_that_is_too_large() -> None:
     for values, expected in ((RIGHT + MORE, True), (WRONG, False)):
         for value in values:
             assert accepted(constraint, call_text("llama", value).replace('"f"', '"g"')) == expected
+
+
+def test_schemas_that_are_too_large_together() -> None:
+    """None of them is, so none is enforced rather than another."""
+
+    class TwoAreTooMany(NetworkBackend):
+        def compile(self, constraint: hg.Constraint) -> CompiledConstraint:
+            if isinstance(constraint, hg.StructuralTag) and json.dumps(constraint.tag).count('"enum"') > 1:
+                raise hg.CompileLimitExceeded("two are too many")
+            return super().compile(constraint)
+
+    vocabulary = all_bytes()
+    small = Compiler(vocabulary, backends={"native": TwoAreTooMany(vocabulary)})
+    tools = [tool(name, SCHEMA, False) for name in "fg"]
+    small.compile(hg.ToolCalls(tools[:1], "llama", "required"))
+    with pytest.warns(UserWarning, match="any object is allowed for f, g, which"):
+        compiled = small.compile(hg.ToolCalls(tools, "llama", "required"))
+    token_ids = [*call_text("llama", WRONG[0]).encode(), STOP]
+    assert compiled.matcher().validate_tokens(token_ids) == len(token_ids)
 
 
 def test_tools_without_checks() -> None:

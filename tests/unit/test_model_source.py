@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import create_autospec
 
 import huggingface_hub.constants
@@ -18,6 +20,7 @@ import pytest
 import torch
 import transformers
 from huggingface_hub import HfApi, ModelInfo
+from huggingface_hub.errors import HfHubHTTPError
 from transformers import AutoModelForCausalLM, QuantoConfig
 
 from hf_guided import demo
@@ -89,6 +92,24 @@ def test_the_hub_is_asked_for_the_given_revision_unless_offline(cache: Path, mon
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     assert locate(NAME, "v1") == Location(NAME, NAME, "1" * 40, "1" * 40)
     assert [(call.args, call.kwargs["revision"]) for call in client.method_calls] == [((NAME,), "v1")] * 2
+
+
+def test_the_cache_serves_while_the_hub_has_an_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = fill_cache(cache)
+    client = create_autospec(HfApi, instance=True)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: client)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+
+    def fail(status: int, message: str) -> None:
+        response: Any = SimpleNamespace(status_code=status, headers={}, request=None)
+        client.model_info.side_effect = HfHubHTTPError(message, response=response)
+
+    for status in (500, 503):
+        fail(status, "no answer")
+        assert locate(NAME, None) == Location(NAME, str(snapshot), commit=COMMIT)
+    fail(404, "no such model")
+    with pytest.raises(UsageError, match="no such model"):
+        locate(NAME, None)
 
 
 def save_schema(folder: Path) -> Path:

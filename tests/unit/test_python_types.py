@@ -500,6 +500,18 @@ class Prepared:
         pass
 
 
+def test_integers_are_written_as_strict_readers_take_them(compiler: Compiler) -> None:
+    """JSON Schema takes 1.0 for an integer, and Pydantic does not where it is strict."""
+    accepts = acceptor(compiler, int, spelling="any")
+    for text in ("1", "-20", "1.0", "1e1"):
+        try:
+            TypeAdapter(int).validate_json(text, strict=True)
+        except ValidationError:
+            assert not accepts(text)
+        else:
+            assert accepts(text)
+
+
 def test_audit_lists_validators_of_the_user(compiler: Compiler) -> None:
     audit = compiler.audit(hg.JsonSchema(Checked))
     code = {(row.pointer, row.keyword): row.detail for row in audit.rows if row.outcome == "validator"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from transformers import PreTrainedTokenizerBase
@@ -15,13 +16,13 @@ from hf_guided.backends.network import NetworkBackend
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import Choice
 from hf_guided.errors import InvalidConstraint, UnwritableConstraint
-from hf_guided.session.reasoning import Opening, Reasoning, ReasoningGate
+from hf_guided.session.reasoning import MarkerMatch, Opening, Reasoning, ReasoningGate, with_own_markers
 from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.pairs import once_each
 from tests.toy import pieces
-from tests.vocabularies import fast_sentencepiece_32k, tekken, tiny_byte_level, tiny_unigram
+from tests.vocabularies import byt5, fast_sentencepiece_32k, tekken, tiny_byte_level, tiny_unigram
 
 TEXTS = (b"</</think>/", b"a</think>(yes)", b"</think></think>")
 BACKENDS = {backend.name: backend for backend in (NetworkBackend, LLGuidanceBackend, XGrammarBackend)}
@@ -119,6 +120,24 @@ def test_forced_end_marker_has_the_tokens_of_the_tokenizer():
             matched = moved.matched
         assert ids == in_a_text[-len(ids) :]
         assert gate.tokens_to_end(0) == len(ids)
+
+
+def test_only_those_parts_of_the_end_marker_are_begun_that_can_be_finished():
+    vocabulary = Vocabulary((b"abcd", b"a", b"ab", b"cd", None), (4,), 5, byt5())
+    gate = ReasoningGate(vocabulary, Reasoning(start="", end="abcd"))
+    assert gate.move(0, 1) is None, "no token writes the rest, bcd"
+    assert gate.move(0, 2) == MarkerMatch(2, b"")
+    assert (gate.first_token(2), gate.tokens_to_end(2)) == (3, 1)
+
+
+def test_default_markers_give_way_to_those_of_a_template_without_them():
+    gemma = "<|channel>thought\n{{ message.reasoning }}<channel|>"
+    templates = SimpleNamespace(chat_template=gemma)
+    assert with_own_markers(Reasoning(), templates) == Reasoning("<|channel>thought\n", "<channel|>")
+    assert with_own_markers(Reasoning("<a>", "</a>"), templates) == Reasoning("<a>", "</a>")
+    harmony = "<|channel|>analysis<|message|>"
+    assert with_own_markers(Reasoning(), SimpleNamespace(chat_template=harmony)) != Reasoning()
+    assert with_own_markers(Reasoning(), SimpleNamespace(chat_template=harmony + "</think>")) == Reasoning()
 
 
 def with_special_markers() -> PreTrainedTokenizerBase:

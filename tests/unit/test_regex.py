@@ -56,7 +56,7 @@ SHAPES += [
 ]  # fmt: skip
 SHAPES += [
     "(?!a)..?", "(?=.*b)a.*", "(?<=^)a", "a(?!b).?", "(?:(?!b).|x)a?", "a(?<!b)b", "$", "^^a$$", "a^b", "a$b",
-    "(?=a$)a\n?", "a(?=$)\n?",
+    "(?=a$)a\n?", "a(?=$)\n?", "(?x: a b )?",
 ]  # fmt: skip
 
 
@@ -311,6 +311,11 @@ def test_pattern_that_never_matches_is_nothing():
     for write in (regex.to_pattern, regex.to_lark):
         with pytest.raises(UnsupportedRegex, match="matches nothing"):
             write(regex.NOTHING)
+
+
+def test_bounds_of_repetitions_are_written_in_short():
+    """Such patterns are in schemas of Python types, which prompts describe."""
+    assert regex.to_pattern(parse_fullmatch("a?b*c+d{2}e{2,}f{0,2}")) == "a?b*c+d{2}e{2,}f{0,2}"
 
 
 def test_plain_pattern_cannot_express_an_intersection():

@@ -52,6 +52,10 @@ def text(row: Row) -> bytes:
     return row.matcher._engine.text  # type: ignore[attr-defined]
 
 
+def test_there_is_no_prompt_before_the_first_call(counter: PromptCounter) -> None:
+    assert counter.tracker.prompt_length == 0
+
+
 def test_forbidden_token_closes_only_its_row(counter: PromptCounter) -> None:
     counter([], [])
     good, bad = counter([A], [B])
