@@ -408,6 +408,23 @@ def test_masks_of_names_are_those_of_brute_force_and_ways_out_hold(
     check_walk(object_of(random, 3), OF_NAMES, random, few, is_limited=is_limited, **options)
 
 
+def test_enough_names_are_left_where_few_letters_can_be_written() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"const": 1}},
+        "patternProperties": {"^b+$": {"const": 1}},
+        "additionalProperties": False,
+        "minProperties": 2,
+    }
+    vocabulary = toy.letters('ab":{}, 1')
+    id_of = {data: token_id for token_id, data in enumerate(vocabulary.token_bytes) if data is not None}
+    compiled = NetworkBackend(vocabulary).compile(JsonSchema(schema, key_order="declared"))
+    for text in ('{"a": 1, "b": 1}', '{"b": 1, "bb": 1}', '{"a": 1}', '{"bb": 1}', '{"bbb": 1, "b": 1, "bb": 1}'):
+        matcher = compiled.matcher()
+        accepted = all(matcher.accept_token(id_of[letter.encode()]) for letter in text) and matcher.is_completed()
+        assert accepted == jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+
+
 def test_the_same_names_in_another_order_are_one_state() -> None:
     schema = {"type": "object", "properties": {name: {"type": "null"} for name in ("a", "b", "x")}}
     both = engines(schema, OF_NAMES, whitespace="minified", key_order="any", extra="allow")
