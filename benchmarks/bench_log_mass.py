@@ -1,4 +1,4 @@
-"""What does ``log_mass=True`` cost, beside the forward passes of a model of ordinary size?
+"""The cost of ``log_mass=True``, beside the forward passes of a model of ordinary size.
 
     python -m benchmarks.bench_log_mass
 

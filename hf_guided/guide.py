@@ -504,5 +504,5 @@ class Guide:
 
 
 def calls_of(guide: Guide) -> Calls:
-    """What the other rooms of this package make calls of."""
+    """The maker of the parts of calls, for the other rooms of this package."""
     return guide._calls

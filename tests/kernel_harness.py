@@ -17,7 +17,7 @@ from torch import Tensor
 ROOT = Path(__file__).parents[1]
 HEADER = ROOT / "kernels" / "guided_bitmask" / "guided_bitmask_cuda" / "guided_bitmask.cuh"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # as the harness numbers them
-THREADS = 256  # of a block
+THREADS = 256  # the threads of a block
 FLAGS = (
     *("-std=c++17", "-O1", "-g1", "-fno-strict-aliasing", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"),
     "-Wno-maybe-uninitialized",  # g++ cannot know that a score that was not loaded is overwritten

@@ -290,7 +290,7 @@ class Model:
     """A shorter form of ``hg.generate``: ``hg.Model(model, tokenizer)(prompt, Person)`` is a ``Person``.
 
     A value that the token limit shortened is returned with a warning only: it looks finished, and lacks content. Use
-    ``hg.generate`` to be told of each answer (``result.shortened``).
+    ``hg.generate``, whose ``result.shortened`` says it of each answer.
 
     Args:
         model: a transformers model that can generate.

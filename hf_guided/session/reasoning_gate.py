@@ -26,7 +26,7 @@ from ..errors import BackendError, CompileLimitExceeded, UnwritableConstraint
 from .reasoning import Opening, ReasoningGate, Space
 
 _MOST_LEAD = 16  # line ends; an answer that can begin with as many needs no other space before it
-_ANSWER_SHARE = 4  # one in so many tokens of a limit is left for the answer, if the caller does not limit the thinking
+_ANSWER_SHARE = 4  # one in four tokens of a limit is left for the answer, if the caller does not limit the thinking
 
 
 def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, opening: Opening) -> CompiledConstraint:

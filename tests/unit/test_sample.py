@@ -97,8 +97,8 @@ def model_of(name: str) -> Model:
 class Exact:
     """What an enumeration of all token sequences finds."""
 
-    probabilities: dict[str, float] = field(default_factory=Counter)  # of each text
-    paths: list[tuple[float, float]] = field(default_factory=list)  # of each sequence: p / w, which is q; and w
+    probabilities: dict[str, float] = field(default_factory=Counter)  # the probability of each text
+    paths: list[tuple[float, float]] = field(default_factory=list)  # p / w of each sequence, which is q; and its w
     live: Counter[int] = field(default_factory=Counter)  # unfinished sequences by their number of tokens
 
     @property

@@ -482,7 +482,7 @@ def test_notes_in_messages_change_nothing(place):
         if (place, name) == ("call", "id"):  # which is a field of calls
             continue
         assert messages_of(build({name: value})) == messages_of(build({})), name
-    for name, value in held_elsewhere(place).items():  # of the same type, but it says nothing
+    for name, value in held_elsewhere(place).items():  # a value of the same type that says nothing
         assert messages_of(build({name: type(value)()})) == messages_of(build({})), name
 
 

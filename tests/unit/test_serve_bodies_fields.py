@@ -390,7 +390,7 @@ def test_fields_inside_messages_and_tools_are_known(case):
     except RequestRefused as refused:
         assert refused.code != "unknown_field" or refused.body["error"]["param"].endswith(f"{name}.no"), refused
         assert refused.body["error"]["param"]
-    if build({}).keys() & {"messages", "input"}:  # of a conversation, which may have notes of clients
+    if build({}).keys() & {"messages", "input"}:  # the body of a conversation, which may have notes of clients
         seen = replace(DEFAULTS, takes_images=True)
         noted, plain = (READERS[route]({**SMALLEST[route], **build(extra)}, seen) for extra in ({"foo": 1}, {}))
         assert noted == plain

@@ -254,7 +254,7 @@ def _steps_of(found: Mapping[str, Any]) -> tuple[tuple[int | str, ...], bool]:
 
 
 def _tag_of(found: Mapping[str, Any]) -> str:
-    """The field by which the kind of an object is told: role, or type."""
+    """The field that names the kind of an object: role, or type."""
     field = str(found["ctx"]["discriminator"]).strip("'")
     return "type" if field.endswith("()") else field  # a function of ours, which reads the type
 
