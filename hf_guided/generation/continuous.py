@@ -36,6 +36,26 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
+# Settings for which a manager would need a row's earlier tokens, its prompt's length or a clock. It ignores them, or
+# fails. Each with the values that change nothing.
+_OF_ROWS: dict[str, tuple[Any, ...]] = {
+    "min_new_tokens": (0,),
+    "min_length": (0,),
+    "max_time": (),
+    "repetition_penalty": (1.0,),
+    "encoder_repetition_penalty": (1.0,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "exponential_decay_length_penalty": (),
+    "bad_words_ids": ([],),
+    "begin_suppress_tokens": ([],),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "guidance_scale": (1.0,),
+    "watermarking_config": (),
+}
+
+
 def check_continuous(
     model: Any, prompts: Sequence[Prompt], generate_kwargs: Mapping[str, Any], options: GenerateOptions
 ) -> None:
@@ -59,16 +79,32 @@ def check_continuous(
         raise InvalidArgument("on_violation: continuous_batching ends such rows, whose result says so; leave it out")
     if reason := continuous_batching_reason(model):
         raise UnsupportedModel(reason)
-    if not GenerationSettings(model, generate_kwargs).takes_decoder or generate_kwargs.get("logits_processor"):
+    settings = GenerationSettings(model, generate_kwargs)
+    if not settings.takes_decoder or generate_kwargs.get("logits_processor"):
         raise InvalidArgument(
             "continuous_batching: expected greedy decoding or sampling without beams, stop_strings, a streamer, an "
             "assistant, or your own processors and criteria, which a manager does not support; leave them out"
         )
+    _check_settings(settings)
     effective_config(model, dict(generate_kwargs))
     if kept_manager(model) is not None:
         raise InvalidArgument(
             "continuous_batching: the model keeps a manager with other settings, which would be used; call "
             "model.destroy_cached_continuous_batching_manager() first, or add_request() of that manager"
+        )
+
+
+def _check_settings(settings: GenerationSettings) -> None:
+    given = {name: settings.get(name) for name in _OF_ROWS}
+    ignored = {name: value for name, value in given.items() if value is not None and value not in _OF_ROWS[name]}
+    bias = settings.get("sequence_bias") or {}
+    if any(len(token_ids) > 1 for token_ids in dict(bias)):
+        ignored["sequence_bias"] = bias
+    if ignored:
+        raise InvalidArgument(
+            f"continuous_batching: its manager cannot apply {', '.join(f'{k}={v!r}' for k, v in ignored.items())}, "
+            "for which it would need each row's tokens or time; leave this out, also of model.generation_config, or "
+            "generate without continuous_batching"
         )
 
 
@@ -111,10 +147,10 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     results = []
     for i, prompt, budget, own in zip(indices, prompts, budgets, answer_ids, strict=True):
         answers = [outputs[answer_id] for answer_id in own]
-        options, pad = plan.options.session(plan.stop_token_ids, budget), plan.pad_token_id
+        options = plan.options.session(plan.stop_token_ids, budget)
         read = []
         for answer in answers:
-            reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=pad, stats=stats)
+            reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=_NO_PADDING, stats=stats)
             read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
         read = _with_limit(plan, i, prompt, budget, read)
         if plan.options.top_logprobs is not None:
@@ -149,7 +185,7 @@ def _with_limit(
         end = 0
         for raw in logits.chunks(tokens, _CHUNK):  # (up to _CHUNK, vocab)
             before = [[*prompt, *tokens[: end + i]] for i in range(len(raw))]
-            scores = Scoring(_kept(logits.processors)).unmasked(before, raw)
+            scores = Scoring(logits.processors).unmasked(before, raw)
             here = {i - end: both for i, both in narrowed.items() if end <= i < end + len(scores)}
             record.see(scores, here)
             for position in here:
@@ -163,11 +199,6 @@ def _with_limit(
             log_masses = [0.0] * length
         read.append(with_limit(result, record.steps(number), log_masses, sampled=plan.settings.sampled))
     return read
-
-
-def _kept(processors: Sequence[Any]) -> list[Any]:
-    """The processors that a manager does not drop."""
-    return [one for one in processors if getattr(one, "supports_continuous_batching", True) is not False]
 
 
 def _prefix_logits(plan: Plan, prompt: Sequence[int]) -> PrefixLogits:
@@ -235,6 +266,7 @@ def _logprobs(
     )
 
 
+_NO_PADDING = -1  # a manager ends each row by itself
 _CHUNK = 64  # positions processed at a time: 128,000 logits in float32 are half a megabyte for each
 
 
@@ -255,7 +287,7 @@ def logprobs_of(
     """
     inputs, text_ids = padded([prompt], pad_token_id, model), session.vocabulary.some_text(5)
     logits = PrefixLogits(model, inputs, pad_token_id, generate_kwargs, text_ids)
-    warp = Scoring(_kept(logits.processors))
+    warp = Scoring(logits.processors)
     recorder = session.logprob_recorder([prompt] * len(answers), top)
     for row, tokens in enumerate(answers):
         if not tokens:

@@ -269,6 +269,12 @@ def check_no_timestamps(processors: Iterable[Any]) -> None:
         raise UnsupportedModel(_TIMESTAMPS)
 
 
+def _layer_types(model: Any) -> set[str]:
+    """The kinds of layers that the model's config names; empty if it names none."""
+    config = getattr(model, "config", None)
+    return set() if config is None else set(getattr(config.get_text_config(), "layer_types", None) or ())
+
+
 def continuous_batching_reason(model: Any) -> str:
     """Why continuous batching cannot run a model, of which it would drop a part in silence; empty if it can."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
@@ -277,6 +283,8 @@ def continuous_batching_reason(model: Any) -> str:
         reason = "it cannot keep the processes of one model in step (tensor parallel)"
     elif any(map(adds_virtual_tokens, layers(model))):
         reason = "it would ignore the virtual tokens that an adapter of the model adds (prompt tuning, prefix tuning)"
+    elif others := _layer_types(model) - {"full_attention", "sliding_attention"}:
+        reason = f"its cache holds full and sliding attention, and this model has {', '.join(sorted(others))}"
     else:
         return ""
     return f"continuous batching cannot run {type(model).__name__}: {reason}; generate without it"

@@ -33,6 +33,7 @@ from hf_guided.hf.continuous_batching.request_masks import RequestConstraint
 from hf_guided.vocabulary.bitmask import words
 from tests import vocabularies
 from tests.integration import models
+from tests.integration.families import FAMILIES
 
 pytestmark = pytest.mark.filterwarnings("ignore:llguidance keeps no token limit")
 
@@ -638,11 +639,63 @@ def test_generate_samples_several_for_each_prompt() -> None:
         ({"on_violation": "raise"}, ValueError, "on_violation"),
         ({"reasoning": hg.Reasoning()}, ValueError, "reasoning"),
         ({"temprature": 1.0}, TypeError, "temprature"),
+        *(
+            ({name: value}, ValueError, f"cannot apply {name}=.*for which it would need each row's tokens or time")
+            for name, value in {
+                "min_new_tokens": 12,
+                "min_length": 12,
+                "max_time": 60.0,
+                "repetition_penalty": 3.0,
+                "encoder_repetition_penalty": 2.0,
+                "no_repeat_ngram_size": 2,
+                "encoder_no_repeat_ngram_size": 2,
+                "exponential_decay_length_penalty": (2, 1.5),
+                "bad_words_ids": [[65]],
+                "begin_suppress_tokens": [97],
+                "forced_bos_token_id": 70,
+                "guidance_scale": 2.0,
+                "watermarking_config": {"bias": 2.0},
+                "sequence_bias": {(65, 66): 4.0},
+            }.items()
+        ),
     ],
 )
 def test_generate_refuses_what_a_manager_would_drop(arguments: dict[str, Any], error: type, says: str) -> None:
     with pytest.raises(error, match=says):
-        run(["yes"], continuous_batching=True, **arguments)
+        run(hg.Regex("[a-zA-Z ]*"), continuous_batching=True, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sequence_bias": {(ord("7"),): 3.0}},
+        {"suppress_tokens": [ord("a"), ord("1")]},
+        {"renormalize_logits": True},
+        {"remove_invalid_values": True},
+        {"min_new_tokens": 0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
+        {"do_sample": True, "min_p": 0.999},
+        {"do_sample": True, "epsilon_cutoff": 0.9},
+        {"do_sample": True, "top_k": 1},
+        {"do_sample": True, "top_p": 1e-6},
+    ],
+    ids=lambda given: next(name for name in reversed(given)),
+)
+def test_generate_applies_the_settings_that_it_takes(arguments: dict[str, Any]) -> None:
+    """As without a manager: filters that leave one token leave the same one."""
+    asked = [SCHEMA, None, hg.Regex(CODE)]
+    together = run(asked, continuous_batching=True, **arguments)
+    plain = run(asked, batch_size=1, jump_forward=False, **arguments)
+    assert [result.token_ids for result in together] == [result.token_ids for result in plain]
+
+
+def test_logits_that_are_not_numbers_end_a_row() -> None:
+    """Also where the token that the model then takes is the padding."""
+    broken = models.llama(tokenizer(), layers=1)
+    with torch.no_grad():
+        broken.lm_head.weight.fill_(float("nan"))
+    settings: dict[str, Any] = {"do_sample": False, "max_new_tokens": 8, "pad_token_id": 0}
+    guided, _ = hg.generate(broken, tokenizer(), ["a", "b"], [["yes"], None], continuous_batching=True, **settings)
+    assert guided.finish_reason == "dead_end" and guided.error
 
 
 def test_generate_does_not_take_a_manager_with_settings_of_its_own() -> None:
@@ -662,3 +715,5 @@ def test_generate_tells_when_the_manager_fails() -> None:
 def test_generate_wants_a_decoder() -> None:
     with pytest.raises(hg.UnsupportedModel, match="cannot run T5ForConditionalGeneration: .*encoder-decoder"):
         hg.generate(models.t5(tokenizer()), tokenizer(), "a", ["yes"], continuous_batching=True)
+    with pytest.raises(hg.UnsupportedModel, match="cannot run MambaForCausalLM: .*this model has linear_attention"):
+        hg.generate(FAMILIES["mamba"](tokenizer()), tokenizer(), "a", ["yes"], continuous_batching=True)
