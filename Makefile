@@ -46,9 +46,11 @@ test-frameworks: $(FRAMEWORKS)/.hf-guided-ready
 test-frameworks-all: $(FRAMEWORKS)/.hf-guided-ready
 	$(PYTEST_FRAMEWORKS) -m "slow or not slow"
 
-# The lines and branches that the default run covers, and which tests cover them: for python -m tests.mutation.
-coverage: $(READY)
-	$(PYTEST) -p tests.mutation.durations --cov --cov-context=test
+# The lines and branches that the tests of both environments cover, and which of the first cover them: for
+# python -m tests.mutation.
+coverage: $(READY) $(FRAMEWORKS)/.hf-guided-ready
+	$(PYTEST) -p tests.mutation.durations --cov --cov-context=test --cov-report= --cov-fail-under=0
+	$(PYTEST_FRAMEWORKS) --cov --cov-append
 
 check: $(READY)
 	$(BIN)/ruff format --check
