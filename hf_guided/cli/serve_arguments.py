@@ -47,7 +47,8 @@ def add_arguments(serve: argparse.ArgumentParser) -> None:
         "--max-thinking-tokens",
         type=positive(int),
         metavar="N",
-        help="thinking is ended after N tokens (default: three quarters of the answer's limit)",
+        help="the thinking before an answer in a format, or with tools, is ended after N tokens (default: three "
+        "quarters of the answer's limit); other answers may think until their limit",
     )
     add_layout(serve, "answers to a response_format of JSON")
     serve.add_argument(

@@ -88,8 +88,9 @@ class ServeOptions:
         enforce: "all": the schema of every tool and format; of one with ``"strict": false``, objects that say nothing
             about additional properties may have some, and any object will do where that schema cannot be enforced.
             "strict-only": the arguments of a tool with ``"strict": false`` are any object.
-        max_thinking_tokens: the thinking is ended after this number of tokens; None: after three quarters of the
-            answer's limit, see ``hg.Reasoning``.
+        max_thinking_tokens: the thinking before an answer in a format, or with tools, is ended after this number of
+            tokens; None: after three quarters of the answer's limit, see ``hg.Reasoning``. Free answers have no such
+            limit.
         continuous_batching: whether requests are served side by side, in transformers' continuous batching.
         compile_cache_bytes: of memory for what was compiled; a constraint may come to hold 10 MB while it is used.
         limits: of one request, and of all that wait.

@@ -338,3 +338,9 @@ def test_the_server_keeps_the_number_that_it_is_given(monkeypatch: pytest.Monkey
         for stream in (False, True):
             [(_, thinking, own)] = said(api, stream=stream, **asked)
             assert own["thinking_cut"] and len(thinking) < 60
+    # A free answer goes its own way, as without the server's option.
+    monkeypatch.setattr(models, "_DEMO_CHAT_TEMPLATE", THINKING)
+    free = {"max_tokens": 40, "extra_body": {"temperature": 1.5, "seed": 1}}
+    with serving(max_thinking_tokens=9) as limited, serving() as plain:
+        texts = [said(client(url), stream=False, **free, logit_bias=slashes()) for url in (limited, plain)]
+    assert texts[0] == texts[1] and texts[0][0][1]
