@@ -16,8 +16,8 @@ from .chat_families import answer_header, begun, call_id
 from .coerce import coerce
 from .tool_answers import Place, beginnings, calls_alone, closed, may_begin, with_answer
 from .tool_choice import read_choice, read_tool
-from .tool_formats import AUTO, Tag, call_tag, check_names, ends_turns, format_of, objects_in, with_schemas
-from .tool_notation import FAMILIES, JSON, ToolFormat
+from .tool_formats import AUTO, call_tag, check_names, described_format, ends_turns, format_of, objects_in, with_schemas
+from .tool_notation import JSON, Tag, ToolFormat, one_of
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import STYLES, settled
 from .values import JsonObject, JsonSchema, StructuralTag
@@ -159,7 +159,8 @@ class ToolCalls(Constraint):
     @property
     def described(self) -> ToolFormat | None:
         """The notation, if the model does not know it unless its prompts describe it."""
-        return self.format if isinstance(self.format, ToolFormat) else FAMILIES[JSON] if self.format == JSON else None
+        is_known = isinstance(self.format, str) and self.format != JSON
+        return None if is_known else described_format(self.format)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -206,8 +207,7 @@ class ToolCalls(Constraint):
             return StructuralTag(with_schemas(self._tag, self._fields_of))
         roots = [with_schemas(self._tag, self._fields_of)["format"]] if self._may_call else []
         roots.append(self._answer[0])
-        root = roots[0] if len(roots) == 1 else {"type": "or", "elements": roots}
-        return StructuralTag({"type": "structural_tag", "format": root})
+        return StructuralTag({"type": "structural_tag", "format": one_of(roots)})
 
     def is_call(self, text: str) -> bool | None:
         """Whether what begins with this text is calls, or may hold them; None while that is not certain."""

@@ -20,9 +20,8 @@ from .chat_families import family_of_text, template_source
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
-from .tool_notation import FAMILIES, JSON, ToolFormat
+from .tool_notation import FAMILIES, JSON, Tag, ToolFormat, in_order, literal, one_of, tagged
 
-Tag = dict[str, Any]
 AUTO = "auto"
 MISTRAL = ("mistral", "mistral_v11", "mistral_v13")
 # The first version of the tokenizers in which models write calls like this, the newest first.
@@ -30,7 +29,7 @@ _MISTRAL_SINCE = ((13, "mistral_v13"), (11, "mistral_v11"), (2, "mistral"))
 _TOOL_CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _NINE_CHARACTERS = {"type": "regex", "pattern": "[a-zA-Z0-9]{9}"}
 _HARMONY_CALL_END = "<|call|>"
-_HARMONY_HEADER = {"type": "const_string", "value": "<|channel|>final<|message|>"}
+_HARMONY_HEADER = literal("<|channel|>final<|message|>")
 _HARMONY_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
 
 
@@ -39,6 +38,11 @@ def formats() -> list[str]:
     from xgrammar.builtin_structural_tag import _structural_tag_registry
 
     return sorted((*_structural_tag_registry, *MISTRAL, *FAMILIES))
+
+
+def described_format(format: str | ToolFormat) -> ToolFormat | None:
+    """The description of a notation; None for those that have none."""
+    return format if isinstance(format, ToolFormat) else FAMILIES.get(format)
 
 
 def check_format(format: str | ToolFormat) -> None:
@@ -63,7 +67,7 @@ _IN_NO_NAME = {
 
 def check_names(format: str | ToolFormat, names: Sequence[str]) -> None:
     """Raise InvalidConstraint for the name of a tool that a reader of this notation would not read back."""
-    described = format if isinstance(format, ToolFormat) else FAMILIES.get(format)
+    described = described_format(format)
     for name in names:
         if described is not None:
             after = described.after_name
@@ -121,21 +125,15 @@ def call_tag(
     Raises:
         InvalidConstraint: an unknown family, or one that cannot write this.
     """
-    named = choice not in MODES
-    described = format if isinstance(format, ToolFormat) else FAMILIES.get(format)
+    named, described = choice not in MODES, described_format(format)
+    called = [choice] if named else [] if choice == "none" else names
+    required, several = named or choice == "required", parallel and not named
     if described is not None:
-        called = [choice] if named else [] if choice == "none" else names
-        root = described.tag(called, required=named or choice == "required", parallel=parallel and not named)
+        root = described.tag(called, required=required, parallel=several)
         _keep_ends_out(root, ())
         return {"type": "structural_tag", "format": root}
     if format in MISTRAL:
-        root = _mistral_tag(
-            format,
-            [choice] if named else names,
-            required=named or choice == "required",
-            parallel=parallel and not named,
-        )
-        return {"type": "structural_tag", "format": _no_calls(root) if choice == "none" else root}
+        return {"type": "structural_tag", "format": _mistral_tag(format, called, required=required, parallel=several)}
     from xgrammar import get_model_structural_tag
 
     try:
@@ -227,8 +225,7 @@ def _harmony(root: Tag, choice: str, named: bool) -> Tag:
         for part in root.get("elements", ()):
             if part["type"] == "sequence":
                 texts, apart, calls = part["elements"]
-                branches = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
-                part["elements"] = [texts, {"type": "or", "elements": branches}]
+                part["elements"] = [texts, one_of([in_order([apart, call]) for call in calls["tags"]])]
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
@@ -259,9 +256,8 @@ def _one_message(root: Tag, choice: str) -> Tag:
         for tag in root["tags"]
         if tag["end"] == _HARMONY_CALL_END and choice != "none"
     ]
-    text = {"type": "sequence", "elements": [_HARMONY_HEADER, {"type": "any_text", "excludes": _HARMONY_MARKS}]}
-    branches = [*calls, *([text] if choice in ("auto", "none") else [])]
-    return branches[0] if len(branches) == 1 else {"type": "or", "elements": branches}
+    text = in_order([_HARMONY_HEADER, {"type": "any_text", "excludes": _HARMONY_MARKS}])
+    return one_of([*calls, *([text] if choice in ("auto", "none") else [])])
 
 
 def _no_calls(root: Tag) -> Tag:
@@ -322,12 +318,13 @@ def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel:
         "stop_after_first": not parallel,
     }
     # SentencePiece puts a space before what follows a special token.
-    bracket = {"type": "or", "elements": [_text("["), _text(" [")]}
-    content = _sequence(bracket, calls) if format == "mistral" else calls
+    content, end = calls, ""
+    if format == "mistral":
+        content, end = in_order([one_of([literal("["), literal(" [")]), calls]), "]"
     return {
         "type": "triggered_tags",
         "triggers": [_TOOL_CALLS],
-        "tags": [{"type": "tag", "begin": _TOOL_CALLS, "content": content, "end": "]" if format == "mistral" else ""}],
+        "tags": [tagged(_TOOL_CALLS, content, end)],
         "at_least_one": required,
         "stop_after_first": True,
         "excludes": [],
@@ -335,27 +332,18 @@ def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel:
 
 
 def _in_list(name: str) -> Tag:
-    call_id = _sequence(_text(', "id": "'), _NINE_CHARACTERS, _text('"'))
-    content = _sequence(_arguments(name), {"type": "optional", "content": call_id})
-    return {"type": "tag", "begin": f'{{"name": "{name}", "arguments": ', "content": content, "end": "}"}
+    call_id = in_order([literal(', "id": "'), _NINE_CHARACTERS, literal('"')])
+    content = in_order([_arguments(name), {"type": "optional", "content": call_id}])
+    return tagged(f'{{"name": "{name}", "arguments": ', content, "}")
 
 
 def _marked(name: str, format: str) -> Tag:
     if format == "mistral_v13":
-        return {"type": "tag", "begin": name + _ARGS, "content": _arguments(name), "end": ""}
-    call_id = _sequence(_text(_CALL_ID), _NINE_CHARACTERS, _text(_ARGS))
-    marks = {"type": "or", "elements": [call_id, _text(_ARGS)]}
-    return {"type": "tag", "begin": name, "content": _sequence(marks, _arguments(name)), "end": ""}
+        return tagged(name + _ARGS, _arguments(name), "")
+    marks = one_of([in_order([literal(_CALL_ID), _NINE_CHARACTERS, literal(_ARGS)]), literal(_ARGS)])
+    return tagged(name, in_order([marks, _arguments(name)]), "")
 
 
 def _arguments(name: str) -> Tag:
     # Readers split an answer at this mark, wherever it is.
     return {"type": "json_schema", "json_schema": {"title": name}, "style": "json", "excludes": [_TOOL_CALLS]}
-
-
-def _text(value: str) -> Tag:
-    return {"type": "const_string", "value": value}
-
-
-def _sequence(*elements: Tag) -> Tag:
-    return {"type": "sequence", "elements": list(elements)}

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .json_text import shorten
+from .tool_notation import Tag
 from .tool_xml import STYLES, Elements, json_at
 
-Tag = dict[str, Any]
 LINE_ENDS = "\r\n"
 """Characters that belong to the marks of a call, and not to the text, where they stand between the two."""
 
