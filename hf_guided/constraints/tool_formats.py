@@ -112,7 +112,7 @@ def format_of(tokenizer: Any) -> str:
 def call_tag(
     format: str | ToolFormat, names: Sequence[str], choice: str, *, parallel: bool, stops: bool = False
 ) -> Tag:
-    """The calls of these tools as a structural tag, in which ``{"title": name}`` is the placeholder of a tool's schema.
+    """The calls of these tools as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
 
     Args:
         format: a family's name, or its description.
@@ -131,9 +131,9 @@ def call_tag(
     if described is not None:
         root = described.tag(called, required=required, parallel=several)
         _keep_ends_out(root, ())
-        return {"type": "structural_tag", "format": root}
+        return root
     if format in MISTRAL:
-        return {"type": "structural_tag", "format": _mistral_tag(format, called, required=required, parallel=several)}
+        return _mistral_tag(format, called, required=required, parallel=several)
     from xgrammar import get_model_structural_tag
 
     try:
@@ -157,14 +157,12 @@ def call_tag(
     _keep_ends_out(root, ())
     if format == "harmony":
         root = _one_message(root, choice) if stops else _harmony(root, choice, named)
-    if choice == "none" and not stops:
-        root = _no_calls(root)
-    return {"type": "structural_tag", "format": root}
+    return _no_calls(root) if choice == "none" and not stops else root
 
 
-def with_schemas(tag: Tag, fields_of: Callable[[str], Tag]) -> Tag:
+def with_schemas(format: Tag, fields_of: Callable[[str], Tag]) -> Tag:
     """A copy of what ``call_tag`` gave, with the fields of a schema in place of every tool's name."""
-    copy: Tag = json.loads(json.dumps(tag))
+    copy: Tag = json.loads(json.dumps(format))
     for part in objects_in(copy):
         if "json_schema" in part:
             part.update(fields_of(part["json_schema"]["title"]))

@@ -51,18 +51,18 @@ class Reading:
     """An answer, or the beginning of one, with what was found in it.
 
     Args:
-        tag: as ``call_tag`` gives it, with tools' names for schemas.
+        format: as ``call_tag`` gives it, with tools' names for schemas.
         text: the answer. Line ends beside calls are no part of what is read as its text.
 
     Attributes:
         complete: the part up to the end of the last complete call, on the path through the tag that led furthest.
     """
 
-    def __init__(self, tag: Tag, text: str):
+    def __init__(self, format: Tag, text: str):
         self._text = text
         self._begun: dict[int, BegunCall] = {}  # by the number of calls before it
         self.complete = Part()
-        self._whole = self._read(tag["format"], Part())
+        self._whole = self._read(format, Part())
 
     def whole(self) -> Part:
         """Return all of the answer; raises ValueError if the text does not match the tag."""
