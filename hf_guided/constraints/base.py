@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -43,9 +44,6 @@ class Constraint:
     def parse(self, text: str) -> Any:
         """The value of a finished text.
 
-        Args:
-            text: a text that satisfies the constraint.
-
         Raises:
             ValueError: the text does not satisfy it (json.JSONDecodeError, pydantic.ValidationError ...).
         """
@@ -72,6 +70,13 @@ def one_of(name: str, value: Any, allowed: Any) -> Any:
     if value not in known:
         raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {shown(value)}")
     return value
+
+
+def with_flags(pattern: re.Pattern[str], flags: Mapping[str, int]) -> str:
+    """A pattern with all of its flags at its beginning, of those that are named by their letters here."""
+    letters = "".join(letter for letter, flag in flags.items() if pattern.flags & flag)
+    body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", pattern.pattern)
+    return f"(?{letters}){body}" if letters else body
 
 
 def expect_utf8(text: str, what: str) -> None:

@@ -24,11 +24,7 @@ megabyte around 10,000 values makes 10 gigabytes, and every walk through the doc
 
 
 def loads(text: str, what: str) -> Any:
-    """Parse JSON text.
-
-    Args:
-        text: the JSON text.
-        what: how an error names it, e.g. "JSON Schema".
+    """Parse JSON text, which errors name ``what``, e.g. "JSON Schema".
 
     Raises:
         InvalidConstraint: not JSON, a repeated key, NaN or Infinity, or nested too deeply.
@@ -48,7 +44,7 @@ def dumps(value: Any, what: str) -> str:
 
     Args:
         value: dicts with string keys, lists, tuples, strings, finite numbers, bools, None.
-        what: how an error names it.
+        what: its name in errors.
 
     Raises:
         InvalidConstraint: the value has no exact JSON text.

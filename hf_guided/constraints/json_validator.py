@@ -52,11 +52,7 @@ def check_schema(schema_json: str) -> None:
 
 
 def validator(schema_json: str, registry: Mapping[str, Any]) -> Any:
-    """The validator of a schema, for values that ``with_exact_numbers`` has read.
-
-    Args:
-        schema_json: the schema.
-        registry: the documents that remote ``$ref`` may name, by URI.
+    """The validator of a schema, for values that ``with_exact_numbers`` has read; the registry has documents by URI.
 
     Raises:
         InvalidConstraint: Python reads a pattern in no spelling.

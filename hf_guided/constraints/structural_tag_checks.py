@@ -196,19 +196,16 @@ class TagChecker:
             near = did_you_mean(value, known) if isinstance(value, str) else ""
             raise _expected(f"one of {', '.join(known)}", value, pointer, near)
 
-    def _tag(self, value: Any, pointer: str) -> None:
-        self._format(value, pointer, "tag")
-        if value.get("type", "tag") != "tag":
-            raise _expected("a tag", value["type"], f"{pointer}/type")
+    def _tag(self, value: Any, pointer: str, kind: str = "tag") -> None:
+        self._format(value, pointer, kind)
+        if value.get("type", kind) != kind:
+            raise _expected(f"a {kind}", value["type"], f"{pointer}/type")
 
     def _begin(self, value: Any, pointer: str) -> None:
-        if isinstance(value, str):
-            return
-        if not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            self._tag(value, pointer, "token")
+        elif not isinstance(value, str):
             raise _expected("a string or a token", value, pointer)
-        self._format(value, pointer, "token")
-        if value.get("type", "token") != "token":
-            raise _expected("a token", value["type"], f"{pointer}/type")
 
     def _end(self, value: Any, pointer: str) -> None:
         check = _list(_STRING, 1) if isinstance(value, list) else self._begin

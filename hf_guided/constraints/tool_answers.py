@@ -14,7 +14,7 @@ from ..errors import InvalidConstraint, shown
 from .base import Constraint
 from .json_constraints import JsonObject, JsonSchema
 from .tool_formats import objects_in
-from .tool_notation import Tag, in_order, literal, one_of
+from .tool_notation import Tag, any_of, in_order, literal
 from .values import DEFAULT_ROOT, Choice, Grammar, Regex, StructuralTag
 
 # Calls of one answer are on lines of their own, or follow each other.
@@ -54,7 +54,7 @@ def format_of_answer(answer: Constraint, excludes: Sequence[str] = ()) -> Tag:
     if isinstance(answer, Regex):
         return {"type": "regex", "pattern": answer.pattern}
     if isinstance(answer, Choice):
-        return one_of([literal(text) for text in answer.options])
+        return any_of([literal(text) for text in answer.options])
     if isinstance(answer, Grammar) and (answer.syntax, answer.root) == ("gbnf", DEFAULT_ROOT["gbnf"]):
         return {"type": "grammar", "grammar": answer.text}
     if isinstance(answer, StructuralTag) and "format" in answer.tag:
@@ -89,7 +89,7 @@ def with_answer(root: Tag, answer: Constraint, header: str) -> tuple[Tag, Place]
             place = Place(first["begin"], (first["end"] + last["value"],))
             format = format_of_answer(answer, _marks(first["content"]["excludes"]))
     before = [literal(place.before)] if place.before else []
-    after = [one_of([literal(end) for end in place.ends])] if place.ends else []
+    after = [any_of([literal(end) for end in place.ends])] if place.ends else []
     return in_order([*before, format, *after]), place
 
 
@@ -101,7 +101,7 @@ def _marks(excludes: Sequence[str]) -> list[str]:
 def calls_alone(root: Tag) -> Tag:
     """The format of required calls, without the free text that a family writes before, between and after them."""
     if root["type"] == "triggered_tags":
-        one = one_of(root["tags"])
+        one = any_of(root["tags"])
         # Such a tag is one call, or a list of all of them.
         if root["stop_after_first"] or any(part.get("type") == "tags_with_separator" for part in objects_in(one)):
             return one

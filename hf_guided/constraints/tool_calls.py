@@ -17,7 +17,7 @@ from .coerce import coerce
 from .tool_answers import Place, beginnings, calls_alone, closed, may_begin, with_answer
 from .tool_choice import read_choice, read_tool
 from .tool_formats import AUTO, call_tag, check_names, described_format, ends_turns, format_of, objects_in, with_schemas
-from .tool_notation import JSON, Tag, ToolFormat, one_of
+from .tool_notation import JSON, Tag, ToolFormat, any_of
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import STYLES, settled
 from .values import JsonObject, JsonSchema, StructuralTag
@@ -188,13 +188,7 @@ class ToolCalls(Constraint):
         return self if count == self.num_earlier else replaced(self, num_earlier=count)
 
     def call_id(self, number: int, name: str, unique: str) -> str:
-        """The id of an answer's call: as the model's family writes it, or nine letters and digits.
-
-        Args:
-            number: in the answer, from 0.
-            name: of the tool.
-            unique: a text that other calls of this number and name do not have.
-        """
+        """The id of an answer's call, whose number in the answer begins at 0; see ``chat_families.call_id``."""
         return call_id(self.format, self.num_earlier + number, name, unique)
 
     def structural_tag(self) -> StructuralTag:
@@ -205,7 +199,7 @@ class ToolCalls(Constraint):
         """
         calls = [with_schemas(self._format, self._fields_of)] if self._may_call or not self._may_answer else []
         answers = [self._answer[0]] if self._may_answer else []
-        return StructuralTag({"type": "structural_tag", "format": one_of([*calls, *answers])})
+        return StructuralTag({"type": "structural_tag", "format": any_of([*calls, *answers])})
 
     def is_call(self, text: str) -> bool | None:
         """Whether what begins with this text is calls, or may hold them; None while that is not certain."""

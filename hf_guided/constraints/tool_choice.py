@@ -17,10 +17,6 @@ _PATH = "ToolCalls.choice"
 def read_tool(tool: Any, index: int) -> dict[str, Any]:
     """A tool, given as a dict or as a documented Python function, as a nested dict.
 
-    Args:
-        tool: as the caller gave it.
-        index: among the tools, for errors.
-
     Raises:
         InvalidConstraint: malformed, or a function that cannot be described.
     """

@@ -20,7 +20,7 @@ from .chat_families import family_of_text, template_source
 from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
-from .tool_notation import FAMILIES, JSON, Tag, ToolFormat, in_order, literal, one_of, tagged
+from .tool_notation import FAMILIES, JSON, Tag, ToolFormat, any_of, in_order, literal, tagged
 
 AUTO = "auto"
 MISTRAL = ("mistral", "mistral_v11", "mistral_v13")
@@ -85,11 +85,8 @@ def check_names(format: str | ToolFormat, names: Sequence[str]) -> None:
 def format_of(tokenizer: Any) -> str:
     """The family that a tokenizer's chat template writes for, or the version of a tokenizer of `mistral-common`.
 
-    Args:
-        tokenizer: of transformers; or a processor, which has a template of its own.
-
     Raises:
-        InvalidConstraint: it has neither, or a template that writes calls like none of them.
+        InvalidConstraint: the tokenizer, or processor, has neither, or a template that writes calls like none of them.
     """
     template = template_source(tokenizer, {"tools": []})
     if template is None:
@@ -223,19 +220,14 @@ def _harmony(root: Tag, choice: str, named: bool) -> Tag:
         for part in root.get("elements", ()):
             if part["type"] == "sequence":
                 texts, apart, calls = part["elements"]
-                part["elements"] = [texts, one_of([in_order([apart, call]) for call in calls["tags"]])]
+                part["elements"] = [texts, any_of([in_order([apart, call]) for call in calls["tags"]])]
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
 
 
 def ends_turns(format: str | ToolFormat, tokenizer: Any) -> bool:
-    """Whether the mark at the end of a call is a token of this tokenizer, which ends the output (Harmony's <|call|>).
-
-    Args:
-        format: a family's name, or a description.
-        tokenizer: of transformers, or a processor.
-    """
+    """Whether the mark after a call is a token of this tokenizer, which ends the output (Harmony's <|call|>)."""
     if format != "harmony":
         return False
     added = getattr(getattr(tokenizer, "tokenizer", tokenizer), "added_tokens_decoder", {})
@@ -255,7 +247,7 @@ def _one_message(root: Tag, choice: str) -> Tag:
         if tag["end"] == _HARMONY_CALL_END and choice != "none"
     ]
     text = in_order([_HARMONY_HEADER, {"type": "any_text", "excludes": _HARMONY_MARKS}])
-    return one_of([*calls, *([text] if choice in ("auto", "none") else [])])
+    return any_of([*calls, *([text] if choice in ("auto", "none") else [])])
 
 
 def _no_calls(root: Tag) -> Tag:
@@ -284,11 +276,8 @@ def objects_in(value: Any) -> Iterator[Tag]:
 
 
 def _mistral_format(tokenizer: Any) -> str | None:
-    """The form that the version of a tokenizer of `mistral-common` stands for; None for other tokenizers.
-
-    Args:
-        tokenizer: transformers' ``MistralCommonBackend``, which has no chat template, or a processor that holds one.
-    """
+    """The form that the version of a tokenizer of `mistral-common` stands for; None for other tokenizers."""
+    # Transformers' ``MistralCommonBackend``, which has no chat template, or a processor that holds one.
     inner = getattr(tokenizer, "tokenizer", None)
     for library in inner, getattr(inner, "tokenizer", None):
         number = getattr(getattr(library, "version", None), "version_num", None)
@@ -298,14 +287,7 @@ def _mistral_format(tokenizer: Any) -> str | None:
 
 
 def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel: bool) -> Tag:
-    """Text and calls as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
-
-    Args:
-        format: one of ``MISTRAL``.
-        names: of the tools that may be called.
-        required: whether the answer begins with a call.
-        parallel: whether there may be more than one call.
-    """
+    """Text and calls in one of the formats ``MISTRAL``; as ``ToolFormat.tag``."""
     if not names:
         return {"type": "any_text", "excludes": [_TOOL_CALLS]}
     calls = {
@@ -318,7 +300,7 @@ def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel:
     # SentencePiece puts a space before what follows a special token.
     content, end = calls, ""
     if format == "mistral":
-        content, end = in_order([one_of([literal("["), literal(" [")]), calls]), "]"
+        content, end = in_order([any_of([literal("["), literal(" [")]), calls]), "]"
     return {
         "type": "triggered_tags",
         "triggers": [_TOOL_CALLS],
@@ -338,7 +320,7 @@ def _in_list(name: str) -> Tag:
 def _marked(name: str, format: str) -> Tag:
     if format == "mistral_v13":
         return tagged(name + _ARGS, _arguments(name), "")
-    marks = one_of([in_order([literal(_CALL_ID), _NINE_CHARACTERS, literal(_ARGS)]), literal(_ARGS)])
+    marks = any_of([in_order([literal(_CALL_ID), _NINE_CHARACTERS, literal(_ARGS)]), literal(_ARGS)])
     return tagged(name, in_order([marks, _arguments(name)]), "")
 
 

@@ -99,14 +99,14 @@ class ToolFormat:
         """
         if self.text != "{text}":
             if not names:
-                return one_of(self._texts(None))
+                return any_of(self._texts(None))
             mark = self.text.partition("{text}")[0]
             for name in names:
                 if mark and (self.first + self._call(name, 0)["begin"]).startswith(mark):
                     raise InvalidConstraint(f"ToolCalls: in this format a call of {name!r} begins as text: {mark!r}")
             calls = self._section(names, parallel=parallel)
             # Calls come first: a reader, which does not look for their mark in text, takes the first that fits.
-            return calls if required else one_of([calls, *self._texts(calls)])
+            return calls if required else any_of([calls, *self._texts(calls)])
         start = self.first or self._head
         begin = start.lstrip()
         trigger, space = _trigger(begin), start[: len(start) - len(begin)]
@@ -224,8 +224,8 @@ def in_order(elements: Sequence[Tag]) -> Tag:
     return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": [*elements]}
 
 
-def one_of(elements: Sequence[Tag]) -> Tag:
-    """Any of them; a single element is itself."""
+def any_of(elements: Sequence[Tag]) -> Tag:
+    """One of them; a single element is itself."""
     return elements[0] if len(elements) == 1 else {"type": "or", "elements": [*elements]}
 
 

@@ -23,24 +23,12 @@ from typing_extensions import TypeVar
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
-from .base import Constraint, expect_utf8, one_of, set_fields
+from .base import Constraint, expect_utf8, one_of, set_fields, with_flags
 from .json_constraints import JsonObject, JsonSchema, laid_out
-from .json_style import json_style
 from .json_text import shorten
 from .structural_tag_checks import TagChecker
 
-__all__ = [
-    "DEFAULT_ROOT",
-    "Choice",
-    "Constraint",
-    "Grammar",
-    "JsonObject",
-    "JsonSchema",
-    "Regex",
-    "StructuralTag",
-    "json_style",
-    "laid_out",
-]
+__all__ = ["Choice", "Constraint", "Grammar", "JsonObject", "JsonSchema", "Regex", "StructuralTag", "laid_out"]
 
 OptionT = TypeVar("OptionT", default=str)  # type of an option's value
 MemberT = TypeVar("MemberT", bound=enum.Enum)
@@ -78,9 +66,7 @@ class Regex(Constraint):
                 "matched, so ^ and $ are not needed"
             )
         # Flags are kept in one field, so that re.compile("a", re.I) and "(?i)a" are one constraint.
-        body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
-        letters = "".join(letter for letter, flag in _FLAGS.items() if compiled.flags & flag)
-        set_fields(self, pattern=f"(?{letters}){body}" if letters else body)
+        set_fields(self, pattern=with_flags(compiled, _FLAGS))
 
     def _identity(self) -> Sequence[Any]:
         return (self.pattern,)

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..constraints.chat_families import thinking_markers
+from ..constraints.json_style import json_style
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, json_style
+from ..constraints.values import Constraint
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide, calls_of

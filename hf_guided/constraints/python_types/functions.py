@@ -130,12 +130,10 @@ class Functions(GenerateJsonSchema):
     """Methods of Pydantic's generator for functions, and for chains of functions."""
 
     def function_plain_schema(self, schema: Any) -> JsonSchemaDict:
-        known = _known(schema["function"]["function"])
-        return _with_code(super().function_plain_schema(schema), schema) if known is None else known
+        return _known(schema["function"]["function"]) or _with_code(super().function_plain_schema(schema), schema)
 
     def function_before_schema(self, schema: Any) -> JsonSchemaDict:
-        known = _known(schema["function"]["function"])
-        return _with_code(super().function_before_schema(schema), schema) if known is None else known
+        return _known(schema["function"]["function"]) or _with_code(super().function_before_schema(schema), schema)
 
     def function_wrap_schema(self, schema: Any) -> JsonSchemaDict:
         if name_of(schema["function"]["function"]).startswith(_OF_STRINGS):

@@ -179,13 +179,9 @@ def multiples(step: Decimal) -> str | None:
 
 
 def text_between(bounds: Core, places: int, low: Fraction | None = None, high: Fraction | None = None) -> str:
-    """Decimals without an exponent, as a pattern without anchors.
+    """Decimals of at most ``places`` digits after the point, and no exponent, as a pattern without anchors.
 
-    Args:
-        bounds: by the names "gt", "ge", "lt", "le".
-        places: digits after the point, at most.
-        low: a further bound, inside.
-        high: a further bound, inside.
+    They are inside the bounds, by the names "gt", "ge", "lt", "le"; from ``low``, to ``high``.
     """
     unit = 10**places
 

@@ -11,6 +11,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from ..base import with_flags
 from ..format_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, PCT_ENCODED, SUB_DELIMS, UNRESERVED, label
 from .digits import literal
 from .notes import Core, JsonSchemaDict, anchored, narrower, shown
@@ -37,7 +38,8 @@ def text(core: Core, json_schema: JsonSchemaDict, *, strips: bool, engine: str) 
     pattern = core.get("pattern")
     more: list[JsonSchemaDict] = []
     if isinstance(pattern, re.Pattern) or (pattern is not None and engine == "python-re"):
-        json_schema = {**json_schema, "pattern": _python_pattern(re.compile(pattern))}
+        # By the flag u or a it is read by Python's rules alone. MULTILINE lets it match more, and cannot be enforced.
+        json_schema = {**json_schema, "pattern": with_flags(re.compile(pattern), _FLAGS)}
     elif pattern is not None:
         json_schema = {**json_schema, "pattern": _pattern(pattern)}
         if alphabet := _alphabet(json_schema["pattern"]):
@@ -59,13 +61,6 @@ def _pattern(pattern: str) -> str:
             "to different engines; write the class out"
         )
     return pattern
-
-
-def _python_pattern(pattern: re.Pattern[str]) -> str:
-    """A pattern with all of its flags at its beginning; by the flag u or a it is read by Python's rules alone."""
-    # MULTILINE lets a pattern match more, and cannot be enforced.
-    letters = "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)
-    return f"(?{letters})" + re.sub(r"\A(\(\?[aiLmsux]+\))+", "", pattern.pattern)
 
 
 def displayed(pattern: str) -> str:
@@ -107,8 +102,8 @@ def base64(alphabet: str, low: int = 0, high: int | None = None, *, is_ascii: bo
 
     Args:
         alphabet: "standard" or "url".
-        low: bytes at least.
-        high: bytes at most; None is no limit.
+        low: the fewest bytes.
+        high: the most bytes; None is no limit.
         is_ascii: whether all bytes are below 128: the first bit of each is 0.
     """
 

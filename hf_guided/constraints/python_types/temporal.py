@@ -10,13 +10,11 @@ import datetime as dt
 from fractions import Fraction
 from typing import Any
 
-from ..format_patterns import FULL_DATE
+from ..format_patterns import FULL_DATE, SECONDS, USUAL_OFFSET
 from .digits import NOTHING, between, decimals, either, ends, literal, whole
 from .notes import Core, JsonSchemaDict, anchored, narrower
 
-_SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]{1,6})?"
-_OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _ONE_SECOND = dt.timedelta(seconds=1)
 # Between the making of a schema and the validating of a text, and between two time zones.
 _NOW_MARGIN = dt.timedelta(days=2)
@@ -69,7 +67,7 @@ def _clock_times(
 ) -> JsonSchemaDict:
     """Texts of a date, if there is one, a clock time and an offset; in limits between ``first`` and ``last``."""
     offset = _offset(core.get("tz_constraint"), [core[name] for name in _BOUNDS if name in core])
-    json_schema = anchored(f"{date}{_SECONDS}{_FRACTION}{offset}")
+    json_schema = anchored(f"{date}{SECONDS}{_FRACTION}{offset}")
     if limits:
         json_schema["allOf"] = [{"pattern": f"^{_in_bounds(limits, first, last, shape)}{offset}$"}]
     return json_schema
@@ -87,7 +85,7 @@ def _offset(zone: Any, bounds: list[Any]) -> str:
     if zone == "naive":
         return ""
     if not bounds:
-        return _OFFSET if zone == "aware" else f"{_OFFSET}?"
+        return USUAL_OFFSET if zone == "aware" else f"{USUAL_OFFSET}?"
     aware = zone == "aware" or any(bound.tzinfo is not None for bound in bounds)
     return "Z" if aware else "Z?"
 

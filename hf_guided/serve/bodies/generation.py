@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from transformers import GenerationConfig
 
-from ...constraints.response_format import TEXT_FORMAT, from_response_format
+from ...constraints.coerce import KINDS, TEXT_FORMAT, from_response_format
 from ...constraints.tool_calls import ToolCalls
-from ...constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
+from ...constraints.values import Constraint, Grammar, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
 from ..job import FILTERS, Call, Kind, Sampling
 from ..options import ServeLimits, ServeOptions
@@ -351,16 +351,8 @@ def _read_max_tokens(given: Mapping[str, int | None], most: int | None) -> int |
 # What constrains answers.
 
 _MAKERS: dict[str, Callable[[Any], Constraint]] = {
-    "structured_outputs.json": JsonSchema,
-    "structured_outputs.regex": Regex,
-    "structured_outputs.choice": Choice,
-    "structured_outputs.grammar": Grammar,
-    "structured_outputs.json_object": lambda _: JsonObject(),
-    "structured_outputs.structural_tag": StructuralTag,
-    "guided_json": JsonSchema,
-    "guided_regex": Regex,
-    "guided_choice": Choice,
-    "guided_grammar": Grammar,
+    **{f"structured_outputs.{kind}": make for kind, make in KINDS.items()},
+    **{f"guided_{kind}": KINDS[kind] for kind in ("json", "regex", "choice", "grammar")},
     "regex": Regex,
     "json_schema": JsonSchema,
     "ebnf": Grammar,
