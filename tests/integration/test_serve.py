@@ -275,8 +275,8 @@ def test_other_refusals(api):
             api.chat.completions.create(model="demo", messages=CHAT, **asked)
         return caught.value.param, caught.value.code
 
-    assert refused(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "no"}})[0] == "tools"
-    assert refused(tool_choice="required")[0] == "tools"
+    assert refused(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "no"}})[0] == "tool_choice"
+    assert refused(tool_choice="required")[0] == "tool_choice"
     assert refused(tools=[{"type": "function", "function": {}}]) == ("tools.0.function.name", "missing_field")
     two = {"guided_regex": "a"}
     assert refused(tools=TOOLS, response_format=SCHEMA_FORMAT, extra_body=two)[1] == "invalid_constraint"

@@ -13,6 +13,7 @@ from transformers import GenerationConfig
 
 from ...constraints.coerce import KINDS, TEXT_FORMAT, from_response_format
 from ...constraints.tool_calls import ToolCalls
+from ...constraints.tool_choice import read_choice
 from ...constraints.values import Constraint, Grammar, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
 from ..job import FILTERS, Call, Kind, Sampling
@@ -398,9 +399,11 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     # With tool_choice "none" only the format of the answer counts. A required call without tools is an error.
     if not (tools or choice not in (None, "auto")) or (choice == "none" and (format is not None or not tools)):
         return format, param
+    choice, parallel = "auto" if choice is None else choice, given.get("parallel_tool_calls") is not False
+    with naming("tool_choice"):
+        read_choice(choice, [tool["function"]["name"] for tool in tools])
     with naming("tools"):
-        parallel = given.get("parallel_tool_calls") is not False
-        calls = ToolCalls(tools, options.tool_format, "auto" if choice is None else choice, parallel, format)
+        calls = ToolCalls(tools, options.tool_format, choice, parallel, format)
         if options.enforce == "strict-only":
             calls = calls.with_any_object(calls.lenient)
         return calls, "tools"
