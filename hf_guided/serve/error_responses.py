@@ -97,10 +97,6 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     """An error of ours as an answer: 400 where the request is at fault, 500 otherwise.
 
     Its message and its pointers together have at most ``MOST_ECHOED`` characters, for all of it may be the request's.
-
-    Args:
-        error: what was raised.
-        param: the field of the request that was being read.
     """
     pointers, left = [], MOST_ECHOED
     for pointer in getattr(error, "pointers", ()):
@@ -168,9 +164,6 @@ class Failures:
 
     FastAPI's own handler of last resort would raise it once more, and the web server close the connection for that,
     which other requests may be using.
-
-    Args:
-        app: what may fail.
     """
 
     def __init__(self, app: ASGIApp):

@@ -36,11 +36,6 @@ _LEAST_WORKERS = 2
 class Guidance:
     """The guide of a server's model, and the constraints of its requests; on the event loop.
 
-    Args:
-        served: the model.
-        options: limits, and how the model thinks.
-        metrics: counts every request.
-
     Raises:
         InvalidConstraint: whitespace, indent or spelling of the options is unknown, or they do not go together.
         InvalidArgument: ``reasoning="on"`` for a model whose markers of thinking are not known.
@@ -73,14 +68,7 @@ class Guidance:
     async def jobs(
         self, call: Call, prompts: Sequence[Rendered], max_new_tokens: Sequence[int], client: str, request_id: str
     ) -> list[Job]:
-        """The jobs of a request, one for each prompt; waits for compilation.
-
-        Args:
-            call: the request.
-            prompts: of the request.
-            max_new_tokens: of the answers to each prompt.
-            client: who asks.
-            request_id: of the request.
+        """The jobs of a client's request, one for each prompt; waits for compilation.
 
         Raises:
             RequestRefused: no answer that keeps to the constraint can be promised.

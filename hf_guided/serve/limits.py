@@ -38,12 +38,7 @@ _OPEN = frozenset({"/health"})  # monitors ask for it without a key
 
 
 class ApiKeys:
-    """ASGI middleware: a request has to give one of the keys, as "Authorization: Bearer KEY".
-
-    Args:
-        app: what serves the others.
-        keys: at least one.
-    """
+    """ASGI middleware: a request has to give one of the keys, as "Authorization: Bearer KEY"."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]):
         self._app = app
@@ -74,12 +69,7 @@ def key_of(headers: Headers) -> str:
 
 
 class RequestSizeLimit:
-    """ASGI middleware: bodies above a size are refused, before they are read where their length is declared.
-
-    Args:
-        app: what serves the others.
-        max_bytes: the largest body that is read.
-    """
+    """ASGI middleware: bodies above a size are refused, before they are read where their length is declared."""
 
     def __init__(self, app: ASGIApp, max_bytes: int):
         self._app = app
@@ -115,11 +105,7 @@ class RequestSizeLimit:
 
 
 class Admission:
-    """Counts the requests that run or wait; on the event loop.
-
-    Args:
-        most: how many there may be.
-    """
+    """Counts the requests that run or wait, of which there may be ``most``; on the event loop."""
 
     def __init__(self, most: int):
         self._most = most
@@ -296,29 +282,23 @@ class _LimitedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # those that run: "headers", "stall"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
         super().connection_made(transport)
-        self._header_timer = self._later(self.header_timeout_s, self._headers_are_late)
+        self._start_timer("headers", self.header_timeout_s, self._headers_are_late)
         self._note_idle()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():  # headers are not complete
-            if self._header_timer is None:
-                self._header_timer = self._later(self.header_timeout_s, self._headers_are_late)
+            self._start_timer("headers", self.header_timeout_s, self._headers_are_late)
         else:
-            _cancel(self._header_timer)
-            self._header_timer = None
+            self._stop_timers("headers")
             self.idle.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _cancel(self._header_timer)
-        self._header_timer = None
-        _cancel(self._stall_timer)
-        self._stall_timer = None
+        self._stop_timers("headers", "stall")
         self.idle.pop(self, None)
         super().connection_lost(exc)
 
@@ -329,17 +309,16 @@ class _LimitedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stall_timer = self._later(self.stalled_s, self.transport.abort)
+        self._start_timer("stall", self.stalled_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        _cancel(self._stall_timer)
-        self._stall_timer = None
+        self._stop_timers("stall")
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()  # closes when all has been written, which may be never
-        if self.transport.get_write_buffer_size() and self._stall_timer is None:
-            self._stall_timer = self._later(self.stalled_s, self.transport.abort)
+        if self.transport.get_write_buffer_size():
+            self._start_timer("stall", self.stalled_s, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(RequestRefused(msg, code="malformed_http"))
@@ -347,7 +326,7 @@ class _LimitedProtocol(H11Protocol):
     def _note_idle(self) -> None:
         self.idle[self] = None
         if len(self.idle) > _MAX_IDLE:
-            self._later(_GRACE_S, self._close_oldest)
+            self.loop.call_later(_GRACE_S, self._close_oldest)
 
     def _close_oldest(self) -> None:
         while len(self.idle) > _MAX_IDLE:
@@ -355,7 +334,7 @@ class _LimitedProtocol(H11Protocol):
             oldest.transport.abort()
 
     def _headers_are_late(self) -> None:
-        self._header_timer = None
+        self._stop_timers("headers")
         self._refuse(
             RequestRefused(
                 f"expected all headers within {self.header_timeout_s:g} s", status=408, code="headers_too_late"
@@ -375,10 +354,11 @@ class _LimitedProtocol(H11Protocol):
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
 
-    def _later(self, seconds: float, act: Callable[[], Any]) -> asyncio.TimerHandle:
-        return self.loop.call_later(seconds, act)
+    def _start_timer(self, name: str, seconds: float, act: Callable[[], Any]) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, act)
 
-
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+    def _stop_timers(self, *names: str) -> None:
+        for name in names:
+            if name in self._timers:
+                self._timers.pop(name).cancel()

@@ -106,13 +106,7 @@ class Content:
 
 
 class Answer:
-    """An answer, from tokens to parts; each part is given as soon as its kind is known.
-
-    Args:
-        index: in the whole response.
-        job: that generates it.
-        guide: of the model.
-    """
+    """An answer, from tokens to parts; each part is given as soon as its kind is known."""
 
     def __init__(self, index: int, job: Job, guide: Guide):
         constraint, compiled = job.guided.constraint, job.guided.compiled
@@ -189,13 +183,7 @@ class Answer:
         return self._delta(parts)
 
     def end(self, reason: EndReason, *, shortened: bool = False, log_mass: float | None = None) -> Delta:
-        """The last of it, with the text that was held back.
-
-        Args:
-            reason: why it ended.
-            shortened: whether the token limit changed it.
-            log_mass: see ``GuidedResult``; None if it is not known, or not to be shown.
-        """
+        """The last of it, with the text that was held back, and what is to be shown of what limited it."""
         if self.finish_reason is not None:
             return Delta([], [])
         delta = self._delta(list(self._rest()), ended=True)

@@ -1,5 +1,6 @@
 """The answers of /v1/responses: a list of items (reasoning, message, function calls), or typed events that build it."""
 
+# ruff: noqa: D102 - methods without docstrings are those of Writer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -32,14 +33,7 @@ _PARTS = {"reasoning": "reasoning_text", "message": "output_text"}
 
 
 class _Item:
-    """An item that may still grow.
-
-    Args:
-        kind: "reasoning", "message" or "function_call".
-        text: of the item; of a function call its arguments.
-        logprobs: of the tokens of a message.
-        fields: that it has from the beginning.
-    """
+    """An item that may still grow, of a kind of ``_IDS``; the text of a function call is its arguments."""
 
     def __init__(self, kind: str, text: str = "", logprobs: Sequence[dict[str, Any]] = (), **fields: Any):
         self.kind, self.text, self.logprobs = kind, text, [*logprobs]
@@ -80,7 +74,6 @@ class ResponseWriter(Writer):
         self._number = 0  # number of the next event
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Writer``."""
         [answer] = answers
         logprobs = self._shown(answer.logprobs)
         for run in answer.content.runs:
@@ -96,12 +89,10 @@ class ResponseWriter(Writer):
         return self._finished(answer)
 
     def begin(self) -> Iterator[str]:
-        """See ``Writer``."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response("in_progress"))
 
     def add(self, index: int, delta: Delta) -> Iterator[str]:
-        """See ``Writer``."""
         logprobs = self._shown(delta.logprobs)
         texts = [part for part in delta.parts if isinstance(part, Text)]
         for part in delta.parts:
@@ -114,12 +105,10 @@ class ResponseWriter(Writer):
             yield from self._end_item("completed" if delta.finish_reason != "length" else "incomplete")
 
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
-        """See ``Writer``."""
         response = self._finished(answers[0])
         yield self._event(f"response.{response['status']}", response=response)
 
     def fail(self, error: RequestRefused) -> Iterator[str]:
-        """See ``Writer``."""
         detail = error.body["error"]
         yield self._event("error", code=detail["code"], message=detail["message"], param=detail["param"])
         code = "server_error" if error.status >= 500 else "invalid_prompt"

@@ -3,6 +3,7 @@
 Streams are server-sent events.
 """
 
+# ruff: noqa: D102 - methods without docstrings are those of Writer
 from __future__ import annotations
 
 import json
@@ -135,7 +136,6 @@ class ChatWriter(_ChunkWriter):
     kinds = ("chat.completion", "chat.completion.chunk")
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Writer``."""
         choices = [
             {
                 "index": index,
@@ -149,12 +149,10 @@ class ChatWriter(_ChunkWriter):
         return self._body(choices, generated)
 
     def begin(self) -> Iterator[str]:
-        """See ``Writer``."""
         for index in self._indices():
             yield self._delta(index, {"role": "assistant", "content": ""})
 
     def add(self, index: int, delta: Delta) -> Iterator[str]:
-        """See ``Writer``."""
         deltas = [_delta_of(part) for part in delta.parts]
         if not deltas and delta.logprobs:
             deltas = [{"content": ""}]
@@ -218,7 +216,6 @@ class CompletionWriter(_ChunkWriter):
         ]  # of the next token with a log probability
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Writer``."""
         choices = [
             self._choice(
                 index,
@@ -232,13 +229,11 @@ class CompletionWriter(_ChunkWriter):
         return self._body(choices, generated)
 
     def begin(self) -> Iterator[str]:
-        """See ``Writer``."""
         for index in self._indices():
             if echo := self._echo(index):
                 yield self._chunk(self._choice(index, echo))
 
     def add(self, index: int, delta: Delta) -> Iterator[str]:
-        """See ``Writer``."""
         text = "".join(part.text for part in delta.parts if isinstance(part, (Text, Thinking, CallArguments)))
         if text or delta.logprobs:
             yield self._chunk(self._choice(index, text, delta.logprobs))

@@ -260,13 +260,7 @@ def _tag_of(found: Mapping[str, Any]) -> str:
 
 
 def _path_in(body: object, steps: Iterable[int | str], missing: bool = False) -> str:
-    """The path of a field, without what pydantic puts between its steps: the kinds of messages and parts.
-
-    Args:
-        body: what was read.
-        steps: names and indices.
-        missing: the last step is the name of a field that is not there.
-    """
+    """The path of a field, perhaps a missing one, without the kinds of messages and parts between pydantic's steps."""
     steps, path = [*steps], []
     last = [str(steps.pop())] if missing else []
     for step, following in zip(steps, [*steps[1:], *last, None], strict=False):

@@ -365,11 +365,7 @@ _FIELDS = {"response_format", "text", "tools", "tool_choice", "parallel_tool_cal
 
 
 def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constraint | None, str | None]:
-    """The constraint of a request, and the field that holds it: a format, or tools, beside which there may be a format.
-
-    Args:
-        body: of the request, after its model has checked it.
-        defaults: the notation of tool calls, and the layout of JSON.
+    """The constraint of a checked request, and its field: a format, or tools, beside which there may be a format.
 
     Raises:
         RequestRefused: malformed, too large, or more than one format.

@@ -74,11 +74,8 @@ def generation_config(model: Any, job: Job) -> GenerationConfig:
 def own_processors(job: Job, prompt_length: int) -> LogitsProcessorList:
     """The processors of a job that transformers does not have.
 
-    They run before the mask, so none may forbid tokens: those that it leaves could all be forbidden by the mask.
-
-    Args:
-        job: the job.
-        prompt_length: tokens before the answer in the ids that the processors get.
+    They run before the mask, so none may forbid tokens: those that it leaves could all be forbidden by the mask. The
+    ids that they get have ``prompt_length`` tokens before the answer.
     """
     sampling, processors = job.sampling, LogitsProcessorList()
     if sampling.presence_penalty or sampling.frequency_penalty:
@@ -133,11 +130,7 @@ class OccurrencePenalties(LogitsProcessor):  # type: ignore[misc]  # transformer
 
 
 class LogitBias(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
-    """Adds to the logits of some tokens.
-
-    Args:
-        bias: token ids, and what is added to their logits.
-    """
+    """Adds a number to the logits of each of some token ids."""
 
     keeps_no_state = True
 
