@@ -219,9 +219,8 @@ class JsonObject(Constraint):
     """Any JSON object.
 
     Args:
-        whitespace: "flexible" (bounded), "compact" (with the separators of ``json.dumps``) or "minified" (without
-            white space).
-        spelling: "canonical" (each value as ``json.dumps`` writes it) or "any"; see ``JsonSchema``.
+        whitespace: see ``JsonSchema``.
+        spelling: see ``JsonSchema``.
     """
 
     kind: ClassVar[str] = "json_object"
@@ -256,13 +255,9 @@ def laid_out(
     indent: int | None,
     spelling: Spelling | None = None,
 ) -> Constraint | None:
-    """A constraint on JSON with this layout; other constraints, and options that are not given, stay unchanged.
+    """A constraint on JSON with these options of ``JsonSchema``; other constraints stay unchanged.
 
-    Args:
-        constraint: of one row.
-        whitespace: see ``JsonSchema``; None for the constraint's own.
-        indent: see ``JsonSchema``; None for none, where there is a ``whitespace``, else for the constraint's own.
-        spelling: see ``JsonSchema``; None for the constraint's own.
+    None keeps the constraint's own option; but with a ``whitespace`` and no ``indent`` there is no indentation.
 
     Raises:
         InvalidConstraint: unknown, two at once, or an indent for any object, whose depth has no bound.

@@ -69,9 +69,6 @@ class TagChecker:
     Args:
         pattern: makes the constraint that a regular expression alone would be.
         schema: makes the constraint that a JSON Schema alone would be, with its options.
-
-    Attributes:
-        fields: the checks of each format's fields.
     """
 
     def __init__(self, pattern: Callable[[Any], Any], schema: Callable[..., Any]):
@@ -82,7 +79,7 @@ class TagChecker:
         elements: dict[str, Check] = {"elements": _list(self._format, 1)}
         content: dict[str, Check] = {"content": self._format}
         excludes: dict[str, Check] = {"excludes": _list(_TEXT)}
-        self.fields: dict[str, dict[str, Check]] = {
+        self.fields: dict[str, dict[str, Check]] = {  # of each format
             "const_string": {"value": _STRING},
             "regex": {"pattern": self._regex},
             "grammar": {"grammar": _TEXT},

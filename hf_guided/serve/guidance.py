@@ -172,7 +172,7 @@ class Guidance:
 
 
 _MOST_WAITING = 128
-_WAIT_S = 60.0
+_WAIT_S = 60.0  # how long a constraint waits for its turn
 _RETRY_S = 10
 
 
@@ -181,15 +181,10 @@ class CompileQueue:
 
     The compiler has a few threads, and one constraint may take seconds. What it knows already does not wait here. A
     client that sends many constraints never holds all threads: one of them is left for the others.
-
-    Args:
-        threads: compiles at once, at least 2.
-        wait_s: how long a constraint waits for its turn.
     """
 
-    def __init__(self, threads: int, wait_s: float = _WAIT_S):
-        self._threads = max(2, threads)
-        self._wait_s = wait_s
+    def __init__(self, threads: int):
+        self._threads = max(_LEAST_WORKERS, threads)
         self._running: Counter[str] = Counter()  # compiles of each client
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # the next client first
 
@@ -229,7 +224,7 @@ class CompileQueue:
         self._waiting.setdefault(client, deque()).append(turn)
         self._next()
         try:
-            await asyncio.wait_for(asyncio.shield(turn), self._wait_s)
+            await asyncio.wait_for(asyncio.shield(turn), _WAIT_S)
         except BaseException as error:
             if turn.done():
                 self._end(client)

@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from hashlib import sha256
-from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
 import h11
@@ -26,6 +24,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..generation.threads import Turns
 from .error_responses import RequestRefused, shuts_down
 
 T = TypeVar("T")
@@ -188,10 +187,9 @@ class ThreadPool:
     def __init__(self, timeout_s: float):
         self._timeout_s = timeout_s
         self._free = asyncio.Semaphore(_THREADS)
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._running: set[Future[Any]] = set()
 
-    async def run(self, function: Callable[..., T], *args: Any) -> T:
+    async def run(self, function: Callable[[], T]) -> T:
         """Return or raise what the function does.
 
         Raises:
@@ -207,26 +205,17 @@ class ThreadPool:
                 retry_after_s=_RETRY_S,
             ) from None
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
 
-        def settle(result: Any, error: BaseException | None) -> None:
-            self._free.release()
-            if not done.done():  # else the request has gone
-                done.set_result(result) if error is None else done.set_exception(error)
+        def ended(future: Future[Any]) -> None:
+            self._running.discard(future)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._free.release)
 
-        def job() -> None:
-            try:
-                result, error = function(*args), None
-            except BaseException as raised:  # every exception goes to the request; the thread continues
-                result, error = None, raised
-            try:
-                loop.call_soon_threadsafe(settle, result, error)
-            except RuntimeError:  # the loop has ended
-                pass
-
-        self._start(job)
+        future: Future[T] = Turns().add(function)  # on a thread of its own
+        self._running.add(future)
+        future.add_done_callback(ended)
         try:
-            return await asyncio.wait_for(done, self._timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._timeout_s)
         except asyncio.TimeoutError:
             raise RequestRefused(
                 f"expected a prompt that is read within {self._timeout_s:g} s; shorten it, or raise --render-timeout",
@@ -234,24 +223,8 @@ class ThreadPool:
             ) from None
 
     def close(self, timeout_s: float) -> bool:
-        """End the threads; False if one still runs after the timeout."""
-        for _ in self._threads:
-            self._jobs.put(None)
-        deadline = time.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
-
-    def _start(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)
-        if len(self._threads) < _THREADS:
-            thread = threading.Thread(target=self._work, name=f"hf-guided-request-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        """Wait for the running functions; False if one still runs after the timeout."""
+        return not wait({*self._running}, timeout_s).not_done
 
 
 # uvicorn's HTTP protocol with limits of time and number on connections, which it does not have.
@@ -261,23 +234,13 @@ class ThreadPool:
 # - Connections without a request may be many, but not all that the process can have: beyond, the oldest is closed.
 
 
-def limited_protocol(header_timeout_s: float, stalled_s: float = STALLED_S) -> type[H11Protocol]:
-    """The class of a server's connections.
-
-    Args:
-        header_timeout_s: in which the headers of a request have to arrive.
-        stalled_s: how long a client may take nothing of its answer.
-    """
-    return type(
-        "ServerProtocol",
-        (_LimitedProtocol,),
-        {"header_timeout_s": header_timeout_s, "stalled_s": stalled_s, "idle": OrderedDict()},
-    )
+def limited_protocol(header_timeout_s: float) -> type[H11Protocol]:
+    """The class of a server's connections; the headers of a request have to arrive in ``header_timeout_s``."""
+    return type("ServerProtocol", (_LimitedProtocol,), {"header_timeout_s": header_timeout_s, "idle": OrderedDict()})
 
 
 class _LimitedProtocol(H11Protocol):
     header_timeout_s: ClassVar[float]
-    stalled_s: ClassVar[float]
     idle: ClassVar[OrderedDict[_LimitedProtocol, None]]  # the connections without a request, the oldest first
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -309,7 +272,7 @@ class _LimitedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._start_timer("stall", self.stalled_s, self.transport.abort)
+        self._start_timer("stall", STALLED_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._stop_timers("stall")
@@ -318,7 +281,7 @@ class _LimitedProtocol(H11Protocol):
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()  # closes when all has been written, which may be never
         if self.transport.get_write_buffer_size():
-            self._start_timer("stall", self.stalled_s, self.transport.abort)
+            self._start_timer("stall", STALLED_S, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(RequestRefused(msg, code="malformed_http"))

@@ -180,7 +180,7 @@ class ResponseWriter(Writer):
         prompt, made = self._num_prompt_tokens, answer.num_tokens
         return {
             **response,
-            **own_fields(answer.finish_reason, answer.limited),
+            **own_fields(answer.limited),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [item.as_dict("completed") for item in self._items[:-1]]
             + [item.as_dict(response["status"]) for item in self._items[-1:]],

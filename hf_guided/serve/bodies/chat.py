@@ -26,7 +26,7 @@ from .generation import (
     Defaults,
     GenerationFields,
     LogprobCount,
-    check_logprobs,
+    check_most,
     fields_with,
     read_call,
 )
@@ -366,7 +366,7 @@ def read_chat_call(
     call = read_call(kind, fields, body, defaults, length_fields)
     variables, think = read_thinking(fields.chat_template_kwargs, effort, defaults)
     most = fields.top_logprobs or 0
-    check_logprobs("top_logprobs", most, defaults.limits)
+    check_most("top_logprobs", most, defaults.limits.max_logprobs)
     prompt = Chat(messages, shown_tools(call.constraint, fields.tool_choice), variables)
     return replace(call, prompts=(prompt,), logprobs=most if logprobs else None, think=think)
 

@@ -255,10 +255,10 @@ def check_model(name: str | None, defaults: Defaults) -> None:
         )
 
 
-def check_logprobs(param: str, number: int, limits: ServeLimits) -> None:
-    """Refuse more alternatives than the limit."""
-    if number > limits.max_logprobs:
-        raise refused(param, f"expected {limits.max_logprobs} at most, got {number}")
+def check_most(param: str, number: int, most: int, what: str = "") -> None:
+    """Refuse a number above a limit."""
+    if number > most:
+        raise refused(param, f"expected {most}{what} at most, which is the server's limit, got {number}")
 
 
 # How tokens are chosen.
@@ -290,8 +290,7 @@ def _read_sampling(body: GenerationFields, defaults: Defaults, *, several: bool)
 
 def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]:
     most, vocab_size = defaults.limits.max_logit_bias, defaults.vocab_size
-    if len(given) > most:
-        raise refused("logit_bias", f"expected {most} entries at most, got {len(given)}")
+    check_most("logit_bias", len(given), most, " entries")
     bias: dict[int, float] = {}
     for key, value in given.items():
         if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) < vocab_size):
@@ -308,9 +307,8 @@ def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]
 def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]:
     """The numbers of answers to a prompt that are given, and that are generated."""
     best_of = body.n if body.best_of is None else body.best_of
-    for name, number in (("n", body.n), ("best_of", best_of)):
-        if number > limits.max_answers:
-            raise refused(name, f"expected {limits.max_answers} at most, got {number}")
+    check_most("n", body.n, limits.max_answers)
+    check_most("best_of", best_of, limits.max_answers)
     if best_of < body.n:
         raise refused("best_of", f"expected at least as many as n, which is {body.n}, got {best_of}")
     if best_of > body.n and body.stream:
@@ -320,10 +318,8 @@ def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int
 
 def _check_stop(body: GenerationFields, defaults: Defaults) -> None:
     limits = defaults.limits
-    for name in ("stop", "stop_token_ids"):
-        number = len(getattr(body, name))
-        if number > limits.max_stop_strings:
-            raise refused(name, f"expected {limits.max_stop_strings} at most, got {number}")
+    check_most("stop", len(body.stop), limits.max_stop_strings)
+    check_most("stop_token_ids", len(body.stop_token_ids), limits.max_stop_strings)
     for i, text in enumerate(body.stop):
         if not 0 < len(text) <= limits.max_stop_chars:
             raise refused(f"stop.{i}", f"expected 1 to {limits.max_stop_chars} characters, got {len(text)}")
@@ -343,8 +339,7 @@ def _read_max_tokens(given: Mapping[str, int | None], most: int | None) -> int |
     if len(set(said.values())) > 1:
         raise refused(next(iter(said)), f"expected one number of tokens, got {' and '.join(said)} with different ones")
     for name, number in said.items():
-        if most is not None and number > most:
-            raise refused(name, f"expected {most} at most, which is the server's limit, got {number}")
+        check_most(name, number, number if most is None else most)
         return number
     return None
 
