@@ -295,7 +295,11 @@ def test_other_refusals(api):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_ends_with_its_last_token_is_not_called_cut(api, stream):
-    asked: dict[str, Any] = {"response_format": {"type": "regex", "regex": "[a-z]{6}"}, "stream": stream}
+    asked: dict[str, Any] = {
+        "response_format": {"type": "regex", "regex": "[a-z]{6}"},
+        "stream": stream,
+        "temperature": 0,
+    }
     answers = [answer(api, max_tokens=n, **asked) for n in range(1, 9)]
     reasons = [reason for _, _, reason in answers]
     smallest = reasons.index("stop")

@@ -143,12 +143,12 @@ _USER = f"(?:[{UNRESERVED}]|{PCT_ENCODED})"
 _LOGIN = f"(?:{_USER}+(?::{_USER}*)?@)?"
 
 
-def _not_words(words: tuple[str, ...], first: str, others: str) -> str:
-    """Names of these characters (insides of classes) that are none of the words."""
+def _not_words(words: tuple[str, ...], others: str) -> str:
+    """Names of a letter and these characters (the inside of a class) that are none of the words."""
     alternatives = []
     for prefix in sorted({word[:end] for word in words for end in range(len(word))}):
         taken = {word[len(prefix)] for word in words if word.startswith(prefix) and len(word) > len(prefix)}
-        inside = (others if prefix else first).replace("a-z", ascii_lowercase).replace("0-9", digits)
+        inside = (others if prefix else "a-z").replace("a-z", ascii_lowercase).replace("0-9", digits)
         free = sorted(set(inside) - taken, key=lambda symbol: (symbol == "-", inside.index(symbol)))
         alternatives.append(f"{prefix}[{''.join(free)}][{others}]*")
         if prefix and prefix not in words:
@@ -224,7 +224,7 @@ def url(core: Core) -> JsonSchemaDict:
         alternatives.append(written + _behind_scheme(limit, 16))
         if others:
             alternatives.append(f"file:///{_PATH}")
-            alternatives.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
+            alternatives.append(f"{_not_words(_SPECIAL, 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
     else:
         if "file" in schemes and _takes_hostless_files(core):
             path = _PATH if limit is None else f"[/{UNRESERVED}]{{0,{max(0, limit - len('file:///'))}}}"
@@ -248,7 +248,7 @@ def multi_host_url(core: Core) -> JsonSchemaDict:
     return anchored(f"{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}", "url")
 
 
-_SCHEME = f"(?:{_not_words(('file',), 'a-z', 'a-z0-9+.-')})"
+_SCHEME = f"(?:{_not_words(('file',), 'a-z0-9+.-')})"
 _SHORT_SCHEME = "(?:[a-eg-z][a-z0-9+.-]{0,14}|ftp)"
 _MOST = 400  # characters of path and query where there is a max_length
 
@@ -333,7 +333,7 @@ IP: dict[str, JsonSchemaDict] = {
 """The types of Python's ``ipaddress`` and Pydantic's IPvAny..., by their names."""
 
 _RESERVED = ("arpa", "invalid", "local", "localhost", "onion", "test", "example")
-_TOP_LEVEL = _not_words(_RESERVED, "a-z", "a-z").replace("*", "{0,15}").replace("+", "{1,15}")
+_TOP_LEVEL = _not_words(_RESERVED, "a-z").replace("*", "{0,15}").replace("+", "{1,15}")
 _LOCAL = f"(?:[{ATEXT}]{{1,62}}|[{ATEXT}](?:\\.?[{ATEXT}]){{0,30}})"
 _EMAIL = f"{_LOCAL}@(?:{label('a-z0-9', 24)}\\.){{1,4}}{_TOP_LEVEL}"
 _NAME = r"[A-Za-z0-9_.-]{1,24}(?: [A-Za-z0-9_.-]{1,24}){0,3}"
