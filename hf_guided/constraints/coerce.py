@@ -15,7 +15,6 @@ from ..errors import InvalidConstraint, reading, shown
 from . import json_text
 from .base import replaced
 from .json_schema_keywords import ASSERTIONS, KNOWN
-from .json_text import shorten
 from .suggestions import did_you_mean, expect_keys, got
 from .values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 
@@ -81,7 +80,7 @@ def coerce(value: Any) -> Constraint | None:
     if type(value).__module__.partition(".")[0] == "xgrammar":
         return StructuralTag(value)
     if isinstance(value, (bool, int, float, bytes, set, frozenset)):
-        raise InvalidConstraint(f"expected {EXPECTED}; got {shorten(repr(value))} of type {type(value).__name__}")
+        raise InvalidConstraint(f"expected {EXPECTED}; got {shown(value)} of type {type(value).__name__}")
     return JsonSchema(value)  # a type; its error tells instances and functions from types
 
 
@@ -106,7 +105,7 @@ def coerce_batch(value: Any) -> Constraint | None | list[Constraint | None]:
     for index, item in enumerate(value):
         if isinstance(item, str):
             raise InvalidConstraint(
-                f"a list of constraints, one per prompt, holds the bare string {shorten(item)} for prompt {index}; "
+                f"a list of constraints, one per prompt, holds the bare string {shown(item)} for prompt {index}; "
                 "wrap it: hg.Choice([...]) for options, hg.JsonSchema(...) for JSON Schema text"
             )
     constraints = []
@@ -125,12 +124,12 @@ def _from_text(text: str) -> Constraint | None:
         if text.lstrip()[:1] == "{":
             raise
         raise InvalidConstraint(
-            f"expected JSON Schema text, got the string {shorten(text)}, which is not JSON; "
+            f"expected JSON Schema text, got the string {shown(text)}, which is not JSON; "
             "say what it is: hg.Regex(...), hg.Choice([...]) or hg.Grammar(...); a prompt comes before the constraint"
         ) from error
     if not isinstance(value, dict):
         raise InvalidConstraint(
-            f"expected the text of a JSON Schema object, got {shorten(text)}; "
+            f"expected the text of a JSON Schema object, got {shown(text)}; "
             "use hg.Choice([...]) for options, hg.JsonSchema(...) for a bool schema"
         )
     return _from_dict(value)

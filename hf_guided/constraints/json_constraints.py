@@ -13,7 +13,6 @@ from . import json_text
 from .base import Constraint, OnUnsupported, one_of, replaced, set_fields
 from .json_schema_keywords import NormalForm
 from .json_style import JsonStyle, KeyOrder, Spelling, Whitespace, json_style
-from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
 Extra = Literal["forbid", "allow"]
@@ -211,7 +210,7 @@ class JsonSchema(Constraint):
         if self.spelling != "canonical":
             options["spelling"] = self.spelling
         written = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        return f"JsonSchema({shorten(made_from)[1:-1]}, {written})"
+        return f"JsonSchema({shown(made_from)[1:-1]}, {written})"
 
 
 @dataclass(frozen=True)

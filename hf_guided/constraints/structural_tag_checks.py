@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import InvalidConstraint
-from .json_text import shorten
+from ..errors import InvalidConstraint, shown
 from .suggestions import did_you_mean
 from .tool_xml import STYLES
 
@@ -136,7 +135,7 @@ class TagChecker:
             at = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
             if name not in fields:
                 known = f"one of the fields {', '.join(fields)}"
-                raise _refused(f"expected {known}, got {shorten(name)}{did_you_mean(name, fields)}", at)
+                raise _refused(f"expected {known}, got {shown(name)}{did_you_mean(name, fields)}", at)
             fields[name](content, at)
         for name in fields:
             if name not in value and name not in OPTIONAL:
@@ -227,7 +226,7 @@ def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], 
         matching = [begin[:length] for length in lengths if length <= len(begin) and begin[:length] in times]
         if (many := sum(times[trigger] for trigger in matching)) != 1:
             found = f"begins with {many or 'none'} of them"
-            what = f"expected a tag that begins with exactly one of the triggers, got {shorten(begin)}, which"
+            what = f"expected a tag that begins with exactly one of the triggers, got {shown(begin)}, which"
             raise _refused(f"{what} {found}", f"{pointer}/{name}/{index}/begin")
         used.update(matching)
     for index, trigger in enumerate(triggers):
@@ -246,7 +245,7 @@ def _list(check: Check, least: int = 0) -> Check:
 
 
 def _expected(what: str, value: Any, pointer: str, near: str = "") -> InvalidConstraint:
-    return _refused(f"expected {what}, got {shorten(repr(value))[1:-1]}{near}", pointer)
+    return _refused(f"expected {what}, got {shown(value)}{near}", pointer)
 
 
 def _refused(message: str, pointer: str) -> InvalidConstraint:

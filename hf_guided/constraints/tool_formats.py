@@ -15,9 +15,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, shown
 from .chat_families import family_of_text, template_source
-from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
 from .tool_notation import FAMILIES, JSON, Tag, ToolFormat, any_of, in_order, literal, tagged
@@ -49,7 +48,7 @@ def check_format(format: str | ToolFormat) -> None:
     """Raise InvalidConstraint unless this is a known family's name, or a described format."""
     if not isinstance(format, ToolFormat) and format not in formats():
         raise InvalidConstraint(
-            f"ToolCalls.format: expected one of {', '.join(formats())}, or an hg.ToolFormat, got {shorten(format)}"
+            f"ToolCalls.format: expected one of {', '.join(formats())}, or an hg.ToolFormat, got {shown(format)}"
             f"{did_you_mean(format, formats())}"
         )
 

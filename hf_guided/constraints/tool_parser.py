@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .json_text import shorten
+from ..errors import shown
 from .tool_notation import Tag
 from .tool_xml import STYLES, Elements, json_at
 
@@ -67,7 +67,7 @@ class Reading:
     def whole(self) -> Part:
         """Return all of the answer; raises ValueError if the text does not match the tag."""
         if self._whole is None or self._whole.end != len(self._text):
-            raise ValueError(f"not an answer with tool calls in this format: {shorten(self._text)}")
+            raise ValueError(f"not an answer with tool calls in this format: {shown(self._text)}")
         return self._whole
 
     def begun(self) -> list[BegunCall]:

@@ -25,7 +25,6 @@ from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, sh
 from . import json_text
 from .base import Constraint, expect_utf8, one_of, set_fields, with_flags
 from .json_constraints import JsonObject, JsonSchema, laid_out
-from .json_text import shorten
 from .structural_tag_checks import TagChecker
 
 __all__ = ["Choice", "Constraint", "Grammar", "JsonObject", "JsonSchema", "Regex", "StructuralTag", "laid_out"]
@@ -75,7 +74,7 @@ class Regex(Constraint):
         """The match."""
         match = re.fullmatch(self.pattern, text)
         if match is None:
-            raise ValueError(f"{shorten(text)} does not match {self.pattern!r}")
+            raise ValueError(f"{shown(text)} does not match {self.pattern!r}")
         return match
 
 
@@ -139,7 +138,7 @@ class Choice(Constraint, Generic[OptionT]):
     def parse(self, text: str) -> OptionT:
         """The option: the member of an Enum, or the text."""
         if text not in self.options:
-            raise ValueError(f"{shorten(text)} is none of the options {shorten(str(list(self.options)))}")
+            raise ValueError(f"{shown(text)} is none of the options {shown([*self.options])}")
         value: OptionT = self.values[self.options.index(text)]
         return value
 
@@ -209,7 +208,7 @@ class StructuralTag(Constraint):
         if tag.get("type", "structural_tag") != "structural_tag" or not ("format" in tag or "structures" in tag):
             raise InvalidConstraint(
                 'StructuralTag: expected {"type": "structural_tag", "format": {...}} '
-                f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
+                f'or {{"structures": [...], "triggers": [...]}}, got {shown(dict(tag))}'
             )
         set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
         TagChecker(Regex, JsonSchema).check(self.tag)
@@ -223,7 +222,7 @@ class StructuralTag(Constraint):
         return (self.tag_json,)
 
     def __repr__(self) -> str:
-        return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
+        return f"StructuralTag({shown(self.tag_json)[1:-1]})"
 
 
 def _compiled(pattern: Any) -> re.Pattern[str]:
@@ -237,7 +236,7 @@ def _compiled(pattern: Any) -> re.Pattern[str]:
         return pattern if isinstance(pattern, re.Pattern) else re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidConstraint(
-            f"Regex: {shorten(text)} does not compile: {error}; write it as Python's re takes it"
+            f"Regex: {shown(text)} does not compile: {error}; write it as Python's re takes it"
         ) from None
 
 
@@ -261,6 +260,6 @@ def _detect_syntax(text: str) -> Syntax:
     if lark:
         return "lark"
     raise InvalidConstraint(
-        f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shorten(text)}; '
+        f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shown(text)}; '
         'say which with syntax="lark" or syntax="gbnf"'
     )
