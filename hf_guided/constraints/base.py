@@ -1,4 +1,4 @@
-"""What all constraints share."""
+"""The base class of all constraints, and the checks that their constructors share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnUnsupported = Literal["error", "warn", "validate"]
 
 
 class Constraint:
-    """Base class of all constraints."""
+    """A constraint on a row's text."""
 
     kind: ClassVar[str]
     spelling: Spelling | None = None  # spelling of JSON values; None where there are none

@@ -197,7 +197,7 @@ class JsonSchema(Constraint):
         return adapter_of(self.python_type).validate_json(text)
 
     def validator(self) -> Any:
-        """The validator of `jsonschema` for it; see ``json_validator``."""
+        """The validator of `jsonschema` for the schema; see ``json_validator``."""
         from .json_validator import validator
 
         return validator(self.schema_json, self.registry)
@@ -237,7 +237,7 @@ class JsonObject(Constraint):
         return JsonStyle(self.whitespace, None, self.spelling)
 
     def as_schema(self) -> JsonSchema:
-        """The same as a schema."""
+        """The same texts by the schema of an object."""
         return JsonSchema({"type": "object"}, self.whitespace, spelling=self.spelling)
 
     def _identity(self) -> Sequence[Any]:

@@ -211,7 +211,7 @@ class ToolCalls(Constraint):
         return None if any(start.startswith(text) for start in starts) else False
 
     def plain(self, text: str) -> tuple[int, int]:
-        """Where text, whatever follows, begins and ends in the beginning of an answer."""
+        """The start and the end of what is text, whatever follows, in the beginning of an answer."""
         if self.answer is not None:
             if self.is_call(text) is not False:
                 return 0, 0
@@ -231,7 +231,7 @@ class ToolCalls(Constraint):
         return start, min(found, default=len(text) - held)
 
     def answer_start(self, text: str) -> int:
-        """Where an answer in its format begins in a text that is no call."""
+        """The start of an answer in its format in a text that is no call."""
         before = self._answer[1].before if self._may_answer else ""
         return min(len(text), len(before)) if text.startswith(before) or before.startswith(text) else 0
 

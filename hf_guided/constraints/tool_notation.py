@@ -215,7 +215,7 @@ def tagged(begin: str, content: Tag, end: str) -> Tag:
 
 
 def literal(value: str) -> Tag:
-    """This text."""
+    """A literal text."""
     return {"type": "const_string", "value": value}
 
 

@@ -265,7 +265,7 @@ class _LiveRequest:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its jobs are in the engine."""
+        """Whether the jobs of the request are in the engine."""
         return bool(self._jobs)
 
     @property

@@ -277,7 +277,7 @@ def _lost(job: Job, token_ids: Sequence[int], index: int, vocabulary: Vocabulary
 
 
 def _value(constraint: JsonSchema | JsonObject | ToolCalls, text: str) -> Any:
-    """What an answer says, whatever the white space between its parts."""
+    """The value of an answer, whatever the white space between its parts."""
     if not isinstance(constraint, ToolCalls):
         return json.loads(text)
     found = constraint.parse(text)

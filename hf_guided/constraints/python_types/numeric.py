@@ -55,7 +55,7 @@ def _json_number(value: float) -> int | float:
 
 
 def _exact_multiples(step: float) -> float:
-    """Up to where the double of each multiple passes Pydantic's check."""
+    """The number up to which the double of each multiple passes Pydantic's check."""
     written = Fraction(repr(step))
     if written == Fraction(step):  # a sum of powers of two: multiples are exact while they fit into 53 bits
         return float(2**53 // written.denominator)

@@ -183,7 +183,7 @@ class Answer:
         return self._delta(parts)
 
     def end(self, reason: EndReason, *, shortened: bool = False, log_mass: float | None = None) -> Delta:
-        """The last of it, with the text that was held back, and what is to be shown of what limited it."""
+        """The last addition: the text that was held back, and what is to be shown of what limited the answer."""
         if self.finish_reason is not None:
             return Delta([], [])
         delta = self._delta(list(self._rest()), ended=True)

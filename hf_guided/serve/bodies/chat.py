@@ -252,7 +252,7 @@ def _nested(tool: Any) -> Any:
 
 
 def flat_as_nested(tool: Any) -> Any:
-    """The same, where a tool without any field but its type is a flat one too."""
+    """A tool in the nested form, where one without any field but its type is a flat one too."""
     if not isinstance(tool, dict) or "function" in tool:
         return tool
     function = {name: value for name, value in tool.items() if name != "type"}

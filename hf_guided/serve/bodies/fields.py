@@ -209,7 +209,7 @@ def _problem_of_value(value: Any) -> str | None:
 
 
 def is_text(text: str) -> bool:
-    """Whether it has no half of a surrogate pair."""
+    """Whether a text has no half of a surrogate pair."""
     if text.isascii():
         return True
     try:

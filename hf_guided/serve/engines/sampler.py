@@ -197,7 +197,7 @@ class SharedAnswer:
 
     @property
     def samples(self) -> bool:
-        """Whether its tokens are drawn rather than the most likely ones."""
+        """Whether tokens are drawn rather than the most likely ones."""
         return self.job.sampling.draws
 
     @property
@@ -214,7 +214,7 @@ class SharedAnswer:
 
     @property
     def is_open(self) -> bool:
-        """Whether its tokens are still wanted."""
+        """Whether further tokens are still wanted."""
         return self.running.is_open(self.number)
 
     def fail(self, error: Exception) -> None:

@@ -216,7 +216,7 @@ class BatchManager:
 
     @property
     def running(self) -> bool:
-        """Whether its thread is alive."""
+        """Whether the manager's thread is alive."""
         return bool(self._manager.is_running())
 
     @property
