@@ -86,6 +86,12 @@ class RequestRefused(Exception):
         await self.response(scope["app"])(scope, receive, send)
 
 
+def busy(what: str, code: str, retry_after_s: int) -> RequestRefused:
+    """The end of a request that has waited too long for its turn."""
+    message = f"the server is busy with the {what} of other requests; try again later"
+    return RequestRefused(message, status=503, code=code, retry_after_s=retry_after_s)
+
+
 def shuts_down() -> RequestRefused:
     """The end of a request that the server does not wait for."""
     return RequestRefused(

@@ -22,7 +22,7 @@ from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
-from .error_responses import RequestRefused, naming
+from .error_responses import RequestRefused, busy, naming
 from .job import Call, Chat, Job
 from .metrics import Metrics
 from .models import Rendered, ServedModel
@@ -219,7 +219,7 @@ class CompileQueue:
             self._running[client] += 1
             return
         if self.num_waiting >= _MOST_WAITING:
-            raise _busy()
+            raise busy("constraints", "compiler_busy", _RETRY_S)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
         self._next()
@@ -232,7 +232,7 @@ class CompileQueue:
                 self._waiting[client].remove(turn)
                 self._forget(client)
             if isinstance(error, asyncio.TimeoutError):
-                raise _busy() from None
+                raise busy("constraints", "compiler_busy", _RETRY_S) from None
             raise
 
     def _has_room(self, client: str) -> bool:
@@ -254,12 +254,3 @@ class CompileQueue:
     def _forget(self, client: str) -> None:
         if not self._waiting[client]:
             del self._waiting[client]
-
-
-def _busy() -> RequestRefused:
-    return RequestRefused(
-        "the server is busy with the constraints of other requests; try again later",
-        status=503,
-        code="compiler_busy",
-        retry_after_s=_RETRY_S,
-    )

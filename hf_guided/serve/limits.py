@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..generation.threads import Turns
-from .error_responses import RequestRefused, shuts_down
+from .error_responses import RequestRefused, busy, shuts_down
 
 T = TypeVar("T")
 _RETRY_S = 5
@@ -198,12 +198,7 @@ class ThreadPool:
         try:
             await asyncio.wait_for(self._free.acquire(), self._timeout_s)
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
-            raise RequestRefused(
-                "the server is busy with the prompts of other requests; try again later",
-                status=503,
-                code="rendering_busy",
-                retry_after_s=_RETRY_S,
-            ) from None
+            raise busy("prompts", "rendering_busy", _RETRY_S) from None
         loop = asyncio.get_running_loop()
 
         def ended(future: Future[Any]) -> None:

@@ -81,16 +81,16 @@ class SharedBatches(Engine):
 
     def _run(self) -> None:
         while True:
+            running = None
             try:
                 running = self._queue.get(timeout=_WATCH_S)
-            except Empty:
-                running = None
-            else:
                 if running is None:
                     return
+            except Empty:
+                if self._manager is None:  # the next job tries to start one
+                    continue
             try:
-                if running is not None or self._manager is not None:
-                    self._ensure_running()
+                self._ensure_running()
                 if running is not None:
                     self._dispatch(running)
             except Exception as error:
