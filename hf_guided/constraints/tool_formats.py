@@ -143,7 +143,7 @@ def call_tag(
             # Where nothing may be called, what would begin a call is what may not be written.
             {"type": "function", "function": {"name": choice}} if named else "auto" if choice == "none" else choice,
             reasoning="disabled",  # reasoning has a gate of its own, before every constraint
-            parallel_tool_calls=parallel,
+            parallel_tool_calls=parallel or stops,  # where a call ends the output there is one at most
         )
     except ValueError as error:
         check_format(format)
