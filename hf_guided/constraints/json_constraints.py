@@ -172,14 +172,9 @@ class JsonSchema(Constraint):
         Raises:
             InvalidConstraint: with the JSON pointer of the first thing that is wrong.
         """
-        _ = self._is_checked
-
-    @cached_property
-    def _is_checked(self) -> bool:
         from .json_validator import check_schema  # takes time to import
 
         check_schema(self.schema_json)
-        return True
 
     def parse(self, text: str) -> Any:
         """The JSON value, or an instance of the type this was made from.

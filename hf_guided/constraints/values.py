@@ -4,9 +4,8 @@ A constraint copies what it is given, so changing a schema dict afterwards chang
 same ``key`` allow the same texts and share one compiled grammar; they may still differ in how they parse the text
 back, so parse with the constraint the caller gave, not with the one that was compiled.
 
-Constructors refuse what is malformed. Two checks need more time than a constructor should take and are done when a
-constraint is compiled or audited: a schema against its metaschema (``check()``, about a millisecond), and the rules
-of a grammar (its engine).
+Constructors refuse what is malformed. The keywords of a schema and the rules of a grammar are read when a constraint is
+compiled or audited, for that takes more time than a constructor should.
 """
 
 from __future__ import annotations
