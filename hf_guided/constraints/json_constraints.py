@@ -62,11 +62,11 @@ class JsonSchema(Constraint):
     spelling: Spelling
     key_order: KeyOrder
     # Not hashed: Annotated may hold unhashable values.
-    python_type: Any = field(hash=False)
+    python_type: Any = field(default=None, hash=False)
     # Differences between the schema and the type: rows of the audit. They follow from the type.
-    type_notes: tuple[TypeNote, ...] = field(compare=False)
-    described_json: str | None = field(compare=False)
-    lenient: bool  # whether any object will do where it does not compile ("strict": false)
+    type_notes: tuple[TypeNote, ...] = field(default=(), compare=False)
+    described_json: str | None = field(default=None, compare=False)
+    lenient: bool = False  # whether any object will do where it does not compile ("strict": false)
 
     @reading("JsonSchema", InvalidConstraint)
     def __init__(
@@ -82,17 +82,15 @@ class JsonSchema(Constraint):
         spelling: Spelling = "canonical",
         key_order: KeyOrder = "declared",
     ) -> None:
-        python_type: Any = None
-        type_notes: tuple[TypeNote, ...] = ()
-        described: Any = None
         if isinstance(schema, str):
             schema = json_text.loads(schema, "JSON Schema")
             _expect_schema(schema, "JSON Schema text")
         elif isinstance(schema, Mapping):
             schema = dict(schema)
         elif not isinstance(schema, bool):
-            python_type = schema
-            schema, described, type_notes = schema_of(python_type)
+            set_fields(self, python_type=schema)
+            schema, described, notes = schema_of(schema)
+            set_fields(self, type_notes=notes, described_json=json_text.dumps(described, "JSON Schema"))
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {shown(max_depth)}")
         style = json_style(whitespace, indent, spelling)
@@ -107,10 +105,6 @@ class JsonSchema(Constraint):
             max_depth=max_depth,
             registry_json=None if not registry else _registry_json(registry),
             on_unsupported=one_of("on_unsupported", on_unsupported, OnUnsupported),
-            python_type=python_type,
-            type_notes=type_notes,
-            described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
-            lenient=False,
         )
 
     @property

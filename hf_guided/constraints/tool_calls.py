@@ -112,10 +112,10 @@ class ToolCalls(Constraint):
     parallel: bool
     allowed: tuple[str, ...]  # the names of the tools that may be called
     answer: Constraint | None
-    header: str  # before an answer, see ``answer_header``
-    unchecked: tuple[str, ...]  # the names of the tools whose arguments are any object
-    stops: bool  # whether the model ends each call with a token that ends the output
-    num_earlier: int = field(compare=False)  # calls in the chat so far; only ids of calls depend on it
+    header: str = ""  # before an answer, see ``answer_header``
+    unchecked: tuple[str, ...] = ()  # the names of the tools whose arguments are any object
+    stops: bool = False  # whether the model ends each call with a token that ends the output
+    num_earlier: int = field(default=0, compare=False)  # calls in the chat so far; only ids of calls depend on it
 
     @reading("ToolCalls", InvalidConstraint)
     def __init__(
@@ -150,10 +150,6 @@ class ToolCalls(Constraint):
             parallel=bool(parallel),
             allowed=allowed,
             answer=answer,
-            header="",
-            unchecked=(),
-            stops=False,
-            num_earlier=0,
         )
 
     @property
