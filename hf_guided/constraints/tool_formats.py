@@ -44,15 +44,6 @@ def described_format(format: str | ToolFormat) -> ToolFormat | None:
     return format if isinstance(format, ToolFormat) else FAMILIES.get(format)
 
 
-def check_format(format: str | ToolFormat) -> None:
-    """Raise InvalidConstraint unless this is a known family's name, or a described format."""
-    if not isinstance(format, ToolFormat) and format not in formats():
-        raise InvalidConstraint(
-            f"ToolCalls.format: expected one of {', '.join(formats())}, or an hg.ToolFormat, got {shown(format)}"
-            f"{did_you_mean(format, formats())}"
-        )
-
-
 # What readers of a family would not read back in the name of a tool, as a pattern and in words; ``read_tool`` refuses
 # more for all. Readers of Harmony split the header of a call at white space, and those of Kimi its id at a colon; those
 # of GLM strip the name, and those of Mistral split an answer at its marks.
@@ -146,8 +137,12 @@ def call_tag(
             parallel_tool_calls=parallel or stops,  # where a call ends the output there is one at most
         )
     except ValueError as error:
-        check_format(format)
-        raise InvalidConstraint(f"ToolCalls: {error}") from None
+        known = formats()
+        if format in known:
+            raise InvalidConstraint(f"ToolCalls: {error}") from None
+        given = f"{shown(format)}{did_you_mean(str(format), known)}"
+        expected = f"expected one of {', '.join(known)}, or an hg.ToolFormat, got {given}"
+        raise InvalidConstraint(f"ToolCalls.format: {expected}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
     _spell_out(root)
     _keep_ends_out(root, ())
