@@ -164,9 +164,7 @@ class Answer:
         return self._total_logprob / max(1, len(self._reported))
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
-        """Add tokens, and log probabilities of these or of earlier ones; nothing after the end."""
-        if self.finish_reason is not None:
-            return Delta([], [])
+        """Add tokens, and log probabilities of these or of earlier ones; not after the end."""
         if not self._answered:
             for token_id in token_ids:
                 self._row.advance(token_id)
@@ -184,14 +182,10 @@ class Answer:
 
     def end(self, reason: EndReason, *, shortened: bool = False, log_mass: float | None = None) -> Delta:
         """The last addition: the text that was held back, and what is to be shown of what limited the answer."""
-        if self.finish_reason is not None:
-            return Delta([], [])
-        delta = self._delta(list(self._rest()), ended=True)
-        start = self._start
+        delta, start = self._delta(list(self._rest()), ended=True), self._start
         if start != 0:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
-        called = reason == "stop" and self.content.calls
-        self.finish_reason = "tool_calls" if called else reason
+        self.finish_reason = "tool_calls" if reason == "stop" and self.content.calls else reason
         log_mass = None if log_mass is None else _finite(log_mass)
         self.limited = Limited(shortened, thinking_was_cut(self._row.engine, self._limit), log_mass)
         return delta._replace(finish_reason=self.finish_reason, limited=self.limited)
