@@ -125,10 +125,9 @@ class Answer:
         self._stops = StopStrings(job.stop)
         self._thinking = None
         self._row, self._limit = Row(None), None  # in its thinking: where that ends, the row says whether it was cut
-        if gate is not None and compiled is not None:
+        if gate is not None:
             stops = guide.vocabulary.stops_with_logits(job.stop_token_ids)
             self._row, self._limit = first_row(job, stops, job.prompt)
-        if gate is not None:
             self._thinking = ThinkingReader(
                 gate,
                 job.prompt,
