@@ -206,7 +206,11 @@ class ThreadPool:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._free.release)
 
-        future: Future[T] = Turns().add(function)  # on a thread of its own
+        try:
+            future: Future[T] = Turns().add(function)  # on a thread of its own
+        except RuntimeError:  # the system has no more threads
+            self._free.release()
+            raise
         self._running.add(future)
         future.add_done_callback(ended)
         try:
