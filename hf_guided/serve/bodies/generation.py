@@ -45,11 +45,6 @@ class Defaults:
     template_variables: frozenset[str] | None = None
     takes_any_arguments: bool = False
 
-    @cached_property
-    def model_name(self) -> str:
-        """The name of the model for clients."""
-        return self.options.public_name
-
     @property
     def limits(self) -> ServeLimits:
         """The limits of a request."""
@@ -248,7 +243,7 @@ def check_model(name: str | None, defaults: Defaults) -> None:
     Raises:
         RequestRefused: 404, as OpenAI answers.
     """
-    known = defaults.model_name
+    known = defaults.options.public_name
     if name is not None and name != known:
         raise refused(
             "model", f"this server has only {known!r}; ask for it, or leave the field out", "model_not_found", 404
