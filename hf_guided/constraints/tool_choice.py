@@ -31,8 +31,6 @@ def read_tool(tool: Any, index: int) -> dict[str, Any]:
         raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {shown(tool)}")
     tool = _nested(tool)
     function = tool.get("function")
-    if tool.get("type") == "function" and function is None:
-        raise InvalidConstraint(f'{where}.function: expected {{"name": ..., "parameters": ...}}, but it is missing')
     if tool.get("type") != "function" or not isinstance(function, Mapping):
         raise InvalidConstraint(
             f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shown(dict(tool))}'
