@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
 import h11
@@ -24,7 +27,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..generation.threads import Turns
 from .error_responses import RequestRefused, busy, shuts_down
 
 T = TypeVar("T")
@@ -187,7 +189,11 @@ class ThreadPool:
     def __init__(self, timeout_s: float):
         self._timeout_s = timeout_s
         self._free = asyncio.Semaphore(_THREADS)
-        self._running: set[Future[Any]] = set()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        names = (f"hf-guided-request-{number}" for number in range(_THREADS))
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
 
     async def run(self, function: Callable[[], T]) -> T:
         """Return or raise what the function does.
@@ -199,20 +205,18 @@ class ThreadPool:
             await asyncio.wait_for(self._free.acquire(), self._timeout_s)
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
             raise busy("prompts", "rendering_busy", _RETRY_S) from None
-        loop = asyncio.get_running_loop()
+        loop, future = asyncio.get_running_loop(), Future[T]()
+        future.set_running_or_notify_cancel()  # so that whoever does not wait for it cannot cancel it
 
-        def ended(future: Future[Any]) -> None:
-            self._running.discard(future)
+        def job() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # every exception goes to the request; the thread continues
+                future.set_exception(error)
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._free.release)
 
-        try:
-            future: Future[T] = Turns().add(function)  # on a thread of its own
-        except RuntimeError:  # the system has no more threads
-            self._free.release()
-            raise
-        self._running.add(future)
-        future.add_done_callback(ended)
+        self._jobs.put(job)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._timeout_s)
         except asyncio.TimeoutError:
@@ -222,8 +226,17 @@ class ThreadPool:
             ) from None
 
     def close(self, timeout_s: float) -> bool:
-        """Wait for the running functions; False if one still runs after the timeout."""
-        return not wait({*self._running}, timeout_s).not_done
+        """End the threads; False if one still runs after the timeout."""
+        deadline = time.monotonic() + timeout_s
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
 
 
 # uvicorn's HTTP protocol with limits of time and number on connections, which it does not have.

@@ -165,24 +165,6 @@ def test_a_client_that_does_not_read_is_cut_off(monkeypatch):
             assert plain.engine.played[0].cancelled.wait(30)
 
 
-def test_a_thread_that_cannot_start_takes_no_place(monkeypatch):
-    from hf_guided.serve.limits import ThreadPool
-
-    async def check() -> None:
-        pool = ThreadPool(1.0)
-        with monkeypatch.context() as full:
-            full.setattr(
-                threading.Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("no more threads"))
-            )
-            for _ in range(8):
-                with pytest.raises(RuntimeError):
-                    await pool.run(lambda: 0)
-        assert await pool.run(lambda: 1) == 1
-        assert pool.close(1.0)
-
-    asyncio.run(check())
-
-
 def test_what_waits_for_a_slow_reader_is_bounded():
     from hf_guided.serve.answering import Events
 
