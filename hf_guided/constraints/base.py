@@ -79,6 +79,11 @@ def with_flags(pattern: re.Pattern[str], flags: Mapping[str, int]) -> str:
     return f"(?{letters}){body}" if letters else body
 
 
+def beginning(text: str) -> str:
+    """The beginning of a text, for the ``repr`` of a constraint."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")[1:-1]
+
+
 def expect_utf8(text: str, what: str) -> None:
     """Raise InvalidConstraint for a text that UTF-8 cannot write."""
     try:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
-from .base import Constraint, OnUnsupported, one_of, replaced, set_fields
+from .base import Constraint, OnUnsupported, beginning, one_of, replaced, set_fields
 from .json_schema_keywords import NormalForm
 from .json_style import JsonStyle, KeyOrder, Spelling, Whitespace, json_style
 from .python_types import TypeNote, adapter_of, schema_of
@@ -199,7 +199,7 @@ class JsonSchema(Constraint):
         if self.spelling != "canonical":
             options["spelling"] = self.spelling
         written = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        return f"JsonSchema({shown(made_from)[1:-1]}, {written})"
+        return f"JsonSchema({beginning(made_from)}, {written})"
 
 
 @dataclass(frozen=True)

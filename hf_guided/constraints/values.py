@@ -22,7 +22,7 @@ from typing_extensions import TypeVar
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
-from .base import Constraint, expect_utf8, one_of, set_fields, with_flags
+from .base import Constraint, beginning, expect_utf8, one_of, set_fields, with_flags
 from .json_constraints import JsonObject, JsonSchema, laid_out
 from .structural_tag_checks import TagChecker
 
@@ -221,7 +221,7 @@ class StructuralTag(Constraint):
         return (self.tag_json,)
 
     def __repr__(self) -> str:
-        return f"StructuralTag({shown(self.tag_json)[1:-1]})"
+        return f"StructuralTag({beginning(self.tag_json)})"
 
 
 def _compiled(pattern: Any) -> re.Pattern[str]:
