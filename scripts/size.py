@@ -49,7 +49,7 @@ REASONS = {
     "cli": Reason(
         2450, "the batch command: four formats, URLs, shards with locks, parts that continue; exit codes in each help"
     ),
-    "serve": Reason(6200, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
+    "serve": Reason(5900, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(500, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
     "generation": Reason(
@@ -63,7 +63,7 @@ REASONS = {
     "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1700, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
-    "constraints": Reason(7200, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),
+    "constraints": Reason(7000, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),
     "regex": Reason(2100, "dialects, verbose mode, assertions and Unicode classes are passes of their own"),
     LOOSE: Reason(1350, "Guide, the tree of errors, warnings, limits and environment variables"),
 }

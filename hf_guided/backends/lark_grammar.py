@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..automaton.limits import WorkMeter
 from ..automaton.nfa import regex_dfa
-from ..constraints.json_text import shorten
 from ..constraints.suggestions import did_you_mean
 from ..constraints.values import Grammar, JsonSchema
-from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint
+from ..errors import CompileLimitExceeded, InvalidConstraint, Loss, UnsupportedConstraint, shown
 from ..grammars.lark import Lark, may_repeat_one_text
 from ..grammars.rules import Token, references
 from ..regex import UnsupportedRegex, parse_fullmatch
@@ -140,7 +139,7 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool
             nullable, empty = probe("\n".join([_PROBE + name, *terminals.definitions(name), *imports]))
             position = scope.terminals[name][0]
             if empty:
-                raise lark.malformed(f"no text matches {shorten(name)}", position)
+                raise lark.malformed(f"no text matches {shown(name)}", position)
             if nullable and name in scope.lazy:
                 raise lark.malformed("a lazy rule that may be empty always is; leave lazy out", position)
 
@@ -175,7 +174,7 @@ class Terminals:
             width, is_combined, _ = self._of(name)
             if most_alternatives is not None and width > most_alternatives:
                 raise CompileLimitExceeded(
-                    f"the parts of the intersection in {shorten(name)} have more than {most_alternatives} "
+                    f"the parts of the intersection in {shown(name)} have more than {most_alternatives} "
                     "combinations; intersect fewer parts, with fewer repetitions and alternatives"
                 )
             if is_combined:
@@ -242,7 +241,7 @@ def _lazy_patterns(lark: Lark) -> tuple[list[tuple[int, int, str]], list[str]]:
                 "engines take every quantifier for greedy here; write what may not follow, as in [^x]*, or one pattern "
                 "with one lazy quantifier and no other, as a terminal of its own"
             )
-            raise lark.unsupported("lazy", f"{shorten(token.text)}: {reason}", token.start)
+            raise lark.unsupported("lazy", f"{shown(token.text)}: {reason}", token.start)
         body = f"({token.text} & ~({token.text} /(?s:.)+/))"
         if not in_terminal:
             added.append(f"LAZY-PATTERN-{len(added)}: {body}")
@@ -294,7 +293,7 @@ def _token_ids(lark: Lark, token: Token, vocabulary: Vocabulary) -> list[int]:
     elif any(sign in token.text for sign in "*^"):
         raise lark.unsupported(token.text, "it may be a stop token; list the tokens", token.start)
     elif not _IDS.fullmatch(token.text):
-        raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shorten(token.text)}", token.start)
+        raise lark.malformed(f"expected ids of tokens, as in <[5,8-9]>, got {shown(token.text)}", token.start)
     else:
         ids, size = [], len(vocabulary.token_bytes)
         for first, _, last in (part.partition("-") for part in token.text[2:-2].split(",")):

@@ -168,13 +168,7 @@ _OTHER_WARPERS = frozenset(("frequency_penalty", "presence_penalty", "logit_bias
 
 
 def advice(name: str, call: Call, known: Iterable[str]) -> Advice | None:
-    """The advice on an argument that a call does not take; None if it is unknown.
-
-    Args:
-        name: of the argument.
-        call: which call.
-        known: the arguments that the call takes.
-    """
+    """The advice on an argument that a call does not take; None if it is unknown."""
     if call is SAMPLE and (name in WARPERS or name in _OTHER_WARPERS):
         return Advice("it would change the distribution whose samples these are; leave it out, or use hg.generate")
     known = sorted(known)
@@ -227,11 +221,7 @@ def with_fields(options: type, *, others: bool = False) -> Callable[[Callable[P,
 
 
 def explains_its_arguments(call: Call) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Raise an error that says how a function is called, for arguments that do not fit its signature.
-
-    Args:
-        call: how messages name the function.
-    """
+    """Raise an error that says how a function is called, for arguments that do not fit its signature."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

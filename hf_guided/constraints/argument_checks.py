@@ -46,7 +46,7 @@ def check(name: str, value: Any, rule: Rule) -> None:
 
 
 def is_int(value: Any) -> bool:
-    """Whether it is a whole number, of Python or of numpy, and no bool."""
+    """Whether a value is a whole number, of Python or of numpy, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

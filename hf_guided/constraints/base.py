@@ -1,9 +1,10 @@
-"""What all constraints share."""
+"""The base class of all constraints, and the checks that their constructors share."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -18,7 +19,7 @@ OnUnsupported = Literal["error", "warn", "validate"]
 
 
 class Constraint:
-    """Base class of all constraints."""
+    """A constraint on a row's text."""
 
     kind: ClassVar[str]
     spelling: Spelling | None = None  # spelling of JSON values; None where there are none
@@ -42,9 +43,6 @@ class Constraint:
 
     def parse(self, text: str) -> Any:
         """The value of a finished text.
-
-        Args:
-            text: a text that satisfies the constraint.
 
         Raises:
             ValueError: the text does not satisfy it (json.JSONDecodeError, pydantic.ValidationError ...).
@@ -72,6 +70,18 @@ def one_of(name: str, value: Any, allowed: Any) -> Any:
     if value not in known:
         raise InvalidConstraint(f"{name}: expected one of {', '.join(map(repr, known))}, got {shown(value)}")
     return value
+
+
+def with_flags(pattern: re.Pattern[str], flags: Mapping[str, int]) -> str:
+    """A pattern with all of its flags at its beginning, of those that are named by their letters here."""
+    letters = "".join(letter for letter, flag in flags.items() if pattern.flags & flag)
+    body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", pattern.pattern)
+    return f"(?{letters}){body}" if letters else body
+
+
+def beginning(text: str) -> str:
+    """The beginning of a text, for the ``repr`` of a constraint."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")[1:-1]
 
 
 def expect_utf8(text: str, what: str) -> None:

@@ -2,7 +2,7 @@
 
 This is the one table of them. What a template says itself is read from the template: whether it shows a call's
 arguments as an object or as text, and which ids it refuses (generation/messages.py), the header of an answer, and
-which markers of thinking it has.
+which markers of thinking it has. ``templates`` is always the tokenizer, or a processor.
 """
 
 from __future__ import annotations
@@ -162,15 +162,7 @@ def family_of(templates: Any) -> ChatFamily | None:
 
 
 def template_source(templates: Any, arguments: Mapping[str, Any]) -> str | None:
-    """The chat template that transformers would use.
-
-    Args:
-        templates: the tokenizer, or a processor.
-        arguments: of ``apply_chat_template``.
-
-    Returns:
-        Its source; None if there is none.
-    """
+    """The source of the chat template that ``apply_chat_template`` uses with these arguments; None if there is none."""
     chosen, own = arguments.get("chat_template"), getattr(templates, "chat_template", None)
     if own is None and chosen is None and hasattr(templates, "get_chat_template"):
         try:
@@ -208,9 +200,6 @@ def thinking_markers(templates: Any) -> tuple[str, str] | None:
 
     A response template describes a family, of which some models do not think: their chat templates do not contain its
     marker.
-
-    Args:
-        templates: the tokenizer, or a processor.
     """
     source = template_source(templates, {})
     if source is None:
@@ -260,10 +249,6 @@ def answer_header(templates: Any, arguments: Mapping[str, Any]) -> str:
     """The text that a model writes before an answer, after its prompt or its thinking; often empty.
 
     It is measured: what the template writes between a prompt and an answer that follows it.
-
-    Args:
-        templates: the tokenizer, or a processor, with a chat template.
-        arguments: for ``apply_chat_template``.
     """
     if (source := template_source(templates, arguments)) is None:
         return ""
@@ -292,9 +277,6 @@ def space_after_thinking(templates: Any) -> str:
 
     It is measured: what the template writes there, or, where it leaves thinking out of messages, what goes with the
     beginning of thinking in its prompts.
-
-    Args:
-        templates: the tokenizer, or a processor.
     """
     markers, source = thinking_markers(templates), template_source(templates, {})
     if markers is None or source is None:

@@ -29,7 +29,8 @@ FULL_TIME = f"{_PARTIAL_TIME}{_TIME_OFFSET}"
 DATE_TIME = f"{FULL_DATE}[Tt]{FULL_TIME}"
 
 # what datetime.isoformat() writes of them, and RFC 3339 recommends; fractions down to nanoseconds
-USUAL_TIME = rf"{_TIME_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{_TIME_HOUR}:[0-5][0-9])"
+SECONDS, USUAL_OFFSET = f"{_TIME_HOUR}:[0-5][0-9]:[0-5][0-9]", f"(?:Z|[+-]{_TIME_HOUR}:[0-5][0-9])"
+USUAL_TIME = rf"{SECONDS}(?:\.[0-9]{{1,9}})?{USUAL_OFFSET}"
 USUAL_DATE_TIME = f"{FULL_DATE}T{USUAL_TIME}"
 
 # duration: a unit may be followed by the next smaller one only

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import InvalidConstraint, reading, shown
 from . import json_text
-from .base import Constraint, OnUnsupported, one_of, replaced, set_fields
+from .base import Constraint, OnUnsupported, beginning, one_of, replaced, set_fields
 from .json_schema_keywords import NormalForm
 from .json_style import JsonStyle, KeyOrder, Spelling, Whitespace, json_style
-from .json_text import shorten
 from .python_types import TypeNote, adapter_of, schema_of
 
 Extra = Literal["forbid", "allow"]
@@ -63,11 +62,11 @@ class JsonSchema(Constraint):
     spelling: Spelling
     key_order: KeyOrder
     # Not hashed: Annotated may hold unhashable values.
-    python_type: Any = field(hash=False)
+    python_type: Any = field(default=None, hash=False)
     # Differences between the schema and the type: rows of the audit. They follow from the type.
-    type_notes: tuple[TypeNote, ...] = field(compare=False)
-    described_json: str | None = field(compare=False)
-    lenient: bool  # whether any object will do where it does not compile ("strict": false)
+    type_notes: tuple[TypeNote, ...] = field(default=(), compare=False)
+    described_json: str | None = field(default=None, compare=False)
+    lenient: bool = False  # whether any object will do where it does not compile ("strict": false)
 
     @reading("JsonSchema", InvalidConstraint)
     def __init__(
@@ -83,17 +82,15 @@ class JsonSchema(Constraint):
         spelling: Spelling = "canonical",
         key_order: KeyOrder = "declared",
     ) -> None:
-        python_type: Any = None
-        type_notes: tuple[TypeNote, ...] = ()
-        described: Any = None
         if isinstance(schema, str):
             schema = json_text.loads(schema, "JSON Schema")
             _expect_schema(schema, "JSON Schema text")
         elif isinstance(schema, Mapping):
             schema = dict(schema)
         elif not isinstance(schema, bool):
-            python_type = schema
-            schema, described, type_notes = schema_of(python_type)
+            set_fields(self, python_type=schema)
+            schema, described, notes = schema_of(schema)
+            set_fields(self, type_notes=notes, described_json=json_text.dumps(described, "JSON Schema"))
         if max_depth is not None and (type(max_depth) is not int or max_depth < 1):
             raise InvalidConstraint(f"max_depth: expected an int of 1 or more, or None, got {shown(max_depth)}")
         style = json_style(whitespace, indent, spelling)
@@ -108,10 +105,6 @@ class JsonSchema(Constraint):
             max_depth=max_depth,
             registry_json=None if not registry else _registry_json(registry),
             on_unsupported=one_of("on_unsupported", on_unsupported, OnUnsupported),
-            python_type=python_type,
-            type_notes=type_notes,
-            described_json=None if described is None else json_text.dumps(described, "JSON Schema"),
-            lenient=False,
         )
 
     @property
@@ -173,14 +166,9 @@ class JsonSchema(Constraint):
         Raises:
             InvalidConstraint: with the JSON pointer of the first thing that is wrong.
         """
-        _ = self._is_checked
-
-    @cached_property
-    def _is_checked(self) -> bool:
         from .json_validator import check_schema  # takes time to import
 
         check_schema(self.schema_json)
-        return True
 
     def parse(self, text: str) -> Any:
         """The JSON value, or an instance of the type this was made from.
@@ -198,7 +186,7 @@ class JsonSchema(Constraint):
         return adapter_of(self.python_type).validate_json(text)
 
     def validator(self) -> Any:
-        """The validator of `jsonschema` for it; see ``json_validator``."""
+        """The validator of `jsonschema` for the schema; see ``json_validator``."""
         from .json_validator import validator
 
         return validator(self.schema_json, self.registry)
@@ -211,7 +199,7 @@ class JsonSchema(Constraint):
         if self.spelling != "canonical":
             options["spelling"] = self.spelling
         written = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        return f"JsonSchema({shorten(made_from)[1:-1]}, {written})"
+        return f"JsonSchema({beginning(made_from)}, {written})"
 
 
 @dataclass(frozen=True)
@@ -219,9 +207,8 @@ class JsonObject(Constraint):
     """Any JSON object.
 
     Args:
-        whitespace: "flexible" (bounded), "compact" (with the separators of ``json.dumps``) or "minified" (without
-            white space).
-        spelling: "canonical" (each value as ``json.dumps`` writes it) or "any"; see ``JsonSchema``.
+        whitespace: see ``JsonSchema``.
+        spelling: see ``JsonSchema``.
     """
 
     kind: ClassVar[str] = "json_object"
@@ -239,7 +226,7 @@ class JsonObject(Constraint):
         return JsonStyle(self.whitespace, None, self.spelling)
 
     def as_schema(self) -> JsonSchema:
-        """The same as a schema."""
+        """The same texts by the schema of an object."""
         return JsonSchema({"type": "object"}, self.whitespace, spelling=self.spelling)
 
     def _identity(self) -> Sequence[Any]:
@@ -256,13 +243,9 @@ def laid_out(
     indent: int | None,
     spelling: Spelling | None = None,
 ) -> Constraint | None:
-    """A constraint on JSON with this layout; other constraints, and options that are not given, stay unchanged.
+    """A constraint on JSON with these options of ``JsonSchema``; other constraints stay unchanged.
 
-    Args:
-        constraint: of one row.
-        whitespace: see ``JsonSchema``; None for the constraint's own.
-        indent: see ``JsonSchema``; None for none, where there is a ``whitespace``, else for the constraint's own.
-        spelling: see ``JsonSchema``; None for the constraint's own.
+    None keeps the constraint's own option; but with a ``whitespace`` and no ``indent`` there is no indentation.
 
     Raises:
         InvalidConstraint: unknown, two at once, or an indent for any object, whose depth has no bound.

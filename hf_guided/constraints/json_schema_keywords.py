@@ -87,11 +87,7 @@ class NormalForm(NamedTuple):
 
     @classmethod
     def of(cls, schema_json: str) -> NormalForm:
-        """Find the normal form of a schema.
-
-        Args:
-            schema_json: a text that ``json_text.dumps`` has written.
-        """
+        """Find the normal form of a schema in the text that ``json_text.dumps`` has written."""
         schema = read_only(schema_json)
         # A $ref may point into an annotation ("#/examples/0"): then the annotation does change which texts match.
         refs = tuple(_refs(schema)) if any([f'"{keyword}"' in schema_json for keyword in _REFERS]) else ()

@@ -18,10 +18,9 @@ class JsonStyle(NamedTuple):
     """The options of a JSON constraint that decide which texts a value has.
 
     Args:
-        whitespace: "flexible" (bounded), "compact" (``", "`` and ``": "``, as ``json.dumps`` writes by default), or
-            "minified" (``","`` and ``":"``).
-        indent: the layout of ``json.dumps(indent=...)`` instead of ``whitespace``; None means no indentation.
-        spelling: "canonical" (numbers, strings and times in the shape that ``json.dumps`` gives them), or "any".
+        whitespace: see ``JsonSchema``.
+        indent: see ``JsonSchema``.
+        spelling: see ``JsonSchema``.
         max_space: white space characters in a row at most, of any kind, instead of the "flexible" layout's own bound.
     """
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, shown
 
 MAX_NESTING = 256
 """Deeper JSON is refused: engines and Python's own json fail on it at depths that vary."""
@@ -24,11 +24,7 @@ megabyte around 10,000 values makes 10 gigabytes, and every walk through the doc
 
 
 def loads(text: str, what: str) -> Any:
-    """Parse JSON text.
-
-    Args:
-        text: the JSON text.
-        what: how an error names it, e.g. "JSON Schema".
+    """Parse JSON text, which errors name ``what``, e.g. "JSON Schema".
 
     Raises:
         InvalidConstraint: not JSON, a repeated key, NaN or Infinity, or nested too deeply.
@@ -40,7 +36,7 @@ def loads(text: str, what: str) -> Any:
             f"{what} is nested deeper than {MAX_NESTING} levels; flatten it with $defs and $ref"
         ) from None
     except ValueError as error:
-        raise InvalidConstraint(f"{what} is not JSON: {error}; got {shorten(text)}") from None
+        raise InvalidConstraint(f"{what} is not JSON: {error}; got {shown(text)}") from None
 
 
 def dumps(value: Any, what: str) -> str:
@@ -48,7 +44,7 @@ def dumps(value: Any, what: str) -> str:
 
     Args:
         value: dicts with string keys, lists, tuples, strings, finite numbers, bools, None.
-        what: how an error names it.
+        what: its name in errors.
 
     Raises:
         InvalidConstraint: the value has no exact JSON text.
@@ -79,11 +75,6 @@ def read_only(text: str) -> Any:
 def digest(*parts: Any) -> str:
     """Blake2b of JSON values; 1, 1.0, True and "1" differ, as do ["ab"] and ["a", "b"]."""
     return hashlib.blake2b(_encode(parts).encode(), digest_size=32).hexdigest()
-
-
-def shorten(text: str, limit: int = 80) -> str:
-    """The text quoted, cut to fit an error message."""
-    return repr(text if len(text) <= limit else text[: limit - 3] + "...")
 
 
 def is_json(value: Any) -> bool:

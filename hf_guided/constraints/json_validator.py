@@ -29,6 +29,7 @@ _HOLDS = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST
 _CODE_POINT = re.compile(r"\\u\{([0-9a-f]+)\}")  # as plain patterns write one; Python wants eight digits
 
 
+@lru_cache(maxsize=8)
 def check_schema(schema_json: str) -> None:
     """Validate a schema against its metaschema.
 
@@ -52,11 +53,7 @@ def check_schema(schema_json: str) -> None:
 
 
 def validator(schema_json: str, registry: Mapping[str, Any]) -> Any:
-    """The validator of a schema, for values that ``with_exact_numbers`` has read.
-
-    Args:
-        schema_json: the schema.
-        registry: the documents that remote ``$ref`` may name, by URI.
+    """The validator of a schema, for values that ``with_exact_numbers`` has read; the registry has documents by URI.
 
     Raises:
         InvalidConstraint: Python reads a pattern in no spelling.

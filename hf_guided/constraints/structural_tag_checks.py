@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import InvalidConstraint
-from .json_text import shorten
+from ..errors import InvalidConstraint, shown
 from .suggestions import did_you_mean
 from .tool_xml import STYLES
 
@@ -69,9 +68,6 @@ class TagChecker:
     Args:
         pattern: makes the constraint that a regular expression alone would be.
         schema: makes the constraint that a JSON Schema alone would be, with its options.
-
-    Attributes:
-        fields: the checks of each format's fields.
     """
 
     def __init__(self, pattern: Callable[[Any], Any], schema: Callable[..., Any]):
@@ -82,7 +78,7 @@ class TagChecker:
         elements: dict[str, Check] = {"elements": _list(self._format, 1)}
         content: dict[str, Check] = {"content": self._format}
         excludes: dict[str, Check] = {"excludes": _list(_TEXT)}
-        self.fields: dict[str, dict[str, Check]] = {
+        self.fields: dict[str, dict[str, Check]] = {  # of each format
             "const_string": {"value": _STRING},
             "regex": {"pattern": self._regex},
             "grammar": {"grammar": _TEXT},
@@ -139,7 +135,7 @@ class TagChecker:
             at = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
             if name not in fields:
                 known = f"one of the fields {', '.join(fields)}"
-                raise _refused(f"expected {known}, got {shorten(name)}{did_you_mean(name, fields)}", at)
+                raise _refused(f"expected {known}, got {shown(name)}{did_you_mean(name, fields)}", at)
             fields[name](content, at)
         for name in fields:
             if name not in value and name not in OPTIONAL:
@@ -196,19 +192,16 @@ class TagChecker:
             near = did_you_mean(value, known) if isinstance(value, str) else ""
             raise _expected(f"one of {', '.join(known)}", value, pointer, near)
 
-    def _tag(self, value: Any, pointer: str) -> None:
-        self._format(value, pointer, "tag")
-        if value.get("type", "tag") != "tag":
-            raise _expected("a tag", value["type"], f"{pointer}/type")
+    def _tag(self, value: Any, pointer: str, kind: str = "tag") -> None:
+        self._format(value, pointer, kind)
+        if value.get("type", kind) != kind:
+            raise _expected(f"a {kind}", value["type"], f"{pointer}/type")
 
     def _begin(self, value: Any, pointer: str) -> None:
-        if isinstance(value, str):
-            return
-        if not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            self._tag(value, pointer, "token")
+        elif not isinstance(value, str):
             raise _expected("a string or a token", value, pointer)
-        self._format(value, pointer, "token")
-        if value.get("type", "token") != "token":
-            raise _expected("a token", value["type"], f"{pointer}/type")
 
     def _end(self, value: Any, pointer: str) -> None:
         check = _list(_STRING, 1) if isinstance(value, list) else self._begin
@@ -233,7 +226,7 @@ def _check_triggers(triggers: Sequence[str], tags: Sequence[Mapping[str, Any]], 
         matching = [begin[:length] for length in lengths if length <= len(begin) and begin[:length] in times]
         if (many := sum(times[trigger] for trigger in matching)) != 1:
             found = f"begins with {many or 'none'} of them"
-            what = f"expected a tag that begins with exactly one of the triggers, got {shorten(begin)}, which"
+            what = f"expected a tag that begins with exactly one of the triggers, got {shown(begin)}, which"
             raise _refused(f"{what} {found}", f"{pointer}/{name}/{index}/begin")
         used.update(matching)
     for index, trigger in enumerate(triggers):
@@ -252,7 +245,7 @@ def _list(check: Check, least: int = 0) -> Check:
 
 
 def _expected(what: str, value: Any, pointer: str, near: str = "") -> InvalidConstraint:
-    return _refused(f"expected {what}, got {shorten(repr(value))[1:-1]}{near}", pointer)
+    return _refused(f"expected {what}, got {shown(value)}{near}", pointer)
 
 
 def _refused(message: str, pointer: str) -> InvalidConstraint:

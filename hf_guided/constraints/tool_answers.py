@@ -14,9 +14,9 @@ from ..errors import InvalidConstraint, shown
 from .base import Constraint
 from .json_constraints import JsonObject, JsonSchema
 from .tool_formats import objects_in
+from .tool_notation import Tag, any_of, in_order, literal
 from .values import DEFAULT_ROOT, Choice, Grammar, Regex, StructuralTag
 
-Tag = dict[str, Any]
 # Calls of one answer are on lines of their own, or follow each other.
 _BETWEEN_CALLS = {"type": "regex", "pattern": "[ \\n]{0,2}"}
 
@@ -54,7 +54,7 @@ def format_of_answer(answer: Constraint, excludes: Sequence[str] = ()) -> Tag:
     if isinstance(answer, Regex):
         return {"type": "regex", "pattern": answer.pattern}
     if isinstance(answer, Choice):
-        return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in answer.options]}
+        return any_of([literal(text) for text in answer.options])
     if isinstance(answer, Grammar) and (answer.syntax, answer.root) == ("gbnf", DEFAULT_ROOT["gbnf"]):
         return {"type": "grammar", "grammar": answer.text}
     if isinstance(answer, StructuralTag) and "format" in answer.tag:
@@ -88,11 +88,9 @@ def with_answer(root: Tag, answer: Constraint, header: str) -> tuple[Tag, Place]
         else:
             place = Place(first["begin"], (first["end"] + last["value"],))
             format = format_of_answer(answer, _marks(first["content"]["excludes"]))
-    parts = [{"type": "const_string", "value": place.before}, format] if place.before else [format]
-    if place.ends:
-        texts = [{"type": "const_string", "value": end} for end in place.ends]
-        parts.append(texts[0] if len(texts) == 1 else {"type": "or", "elements": texts})
-    return (parts[0] if len(parts) == 1 else {"type": "sequence", "elements": parts}), place
+    before = [literal(place.before)] if place.before else []
+    after = [any_of([literal(end) for end in place.ends])] if place.ends else []
+    return in_order([*before, format, *after]), place
 
 
 def _marks(excludes: Sequence[str]) -> list[str]:
@@ -103,13 +101,11 @@ def _marks(excludes: Sequence[str]) -> list[str]:
 def calls_alone(root: Tag) -> Tag:
     """The format of required calls, without the free text that a family writes before, between and after them."""
     if root["type"] == "triggered_tags":
-        tags = root["tags"]
-        one = tags[0] if len(tags) == 1 else {"type": "or", "elements": tags}
+        one = any_of(root["tags"])
         # Such a tag is one call, or a list of all of them.
-        if root["stop_after_first"] or any(part.get("type") == "tags_with_separator" for part in objects_in(tags)):
+        if root["stop_after_first"] or any(part.get("type") == "tags_with_separator" for part in objects_in(one)):
             return one
-        later = {"type": "sequence", "elements": [_BETWEEN_CALLS, one]}
-        return {"type": "sequence", "elements": [one, {"type": "star", "content": later}]}
+        return in_order([one, {"type": "star", "content": in_order([_BETWEEN_CALLS, one])}])
     if root["type"] == "sequence":
         return {**root, "elements": [_without_text(part) for part in root["elements"]]}
     return root
@@ -117,7 +113,7 @@ def calls_alone(root: Tag) -> Tag:
 
 def _without_text(part: Tag) -> Tag:
     if part["type"] == "tag" and part["content"]["type"] == "any_text":
-        return {"type": "const_string", "value": part["begin"] + part["end"]}
+        return literal(part["begin"] + part["end"])
     return part
 
 

@@ -16,8 +16,8 @@ from .chat_families import answer_header, begun, call_id
 from .coerce import coerce
 from .tool_answers import Place, beginnings, calls_alone, closed, may_begin, with_answer
 from .tool_choice import read_choice, read_tool
-from .tool_formats import AUTO, Tag, call_tag, check_names, ends_turns, format_of, objects_in, with_schemas
-from .tool_notation import FAMILIES, JSON, ToolFormat
+from .tool_formats import AUTO, call_tag, check_names, described_format, ends_turns, format_of, objects_in, with_schemas
+from .tool_notation import JSON, Tag, ToolFormat, any_of
 from .tool_parser import BegunCall, ReadCall, Reading
 from .tool_xml import STYLES, settled
 from .values import JsonObject, JsonSchema, StructuralTag
@@ -112,10 +112,10 @@ class ToolCalls(Constraint):
     parallel: bool
     allowed: tuple[str, ...]  # the names of the tools that may be called
     answer: Constraint | None
-    header: str  # before an answer, see ``answer_header``
-    unchecked: tuple[str, ...]  # the names of the tools whose arguments are any object
-    stops: bool  # whether the model ends each call with a token that ends the output
-    num_earlier: int = field(compare=False)  # calls in the chat so far; only ids of calls depend on it
+    header: str = ""  # before an answer, see ``answer_header``
+    unchecked: tuple[str, ...] = ()  # the names of the tools whose arguments are any object
+    stops: bool = False  # whether the model ends each call with a token that ends the output
+    num_earlier: int = field(default=0, compare=False)  # calls in the chat so far; only ids of calls depend on it
 
     @reading("ToolCalls", InvalidConstraint)
     def __init__(
@@ -150,16 +150,13 @@ class ToolCalls(Constraint):
             parallel=bool(parallel),
             allowed=allowed,
             answer=answer,
-            header="",
-            unchecked=(),
-            stops=False,
-            num_earlier=0,
         )
 
     @property
     def described(self) -> ToolFormat | None:
         """The notation, if the model does not know it unless its prompts describe it."""
-        return self.format if isinstance(self.format, ToolFormat) else FAMILIES[JSON] if self.format == JSON else None
+        is_known = isinstance(self.format, str) and self.format != JSON
+        return None if is_known else described_format(self.format)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -187,13 +184,7 @@ class ToolCalls(Constraint):
         return self if count == self.num_earlier else replaced(self, num_earlier=count)
 
     def call_id(self, number: int, name: str, unique: str) -> str:
-        """The id of an answer's call: as the model's family writes it, or nine letters and digits.
-
-        Args:
-            number: in the answer, from 0.
-            name: of the tool.
-            unique: a text that other calls of this number and name do not have.
-        """
+        """The id of an answer's call, whose number in the answer begins at 0; see ``chat_families.call_id``."""
         return call_id(self.format, self.num_earlier + number, name, unique)
 
     def structural_tag(self) -> StructuralTag:
@@ -202,12 +193,9 @@ class ToolCalls(Constraint):
         Raises:
             InvalidConstraint: an unknown format, or a tool or an answer that the format cannot write.
         """
-        if not self._may_answer:
-            return StructuralTag(with_schemas(self._tag, self._fields_of))
-        roots = [with_schemas(self._tag, self._fields_of)["format"]] if self._may_call else []
-        roots.append(self._answer[0])
-        root = roots[0] if len(roots) == 1 else {"type": "or", "elements": roots}
-        return StructuralTag({"type": "structural_tag", "format": root})
+        calls = [with_schemas(self._format, self._fields_of)] if self._may_call or not self._may_answer else []
+        answers = [self._answer[0]] if self._may_answer else []
+        return StructuralTag({"type": "structural_tag", "format": any_of([*calls, *answers])})
 
     def is_call(self, text: str) -> bool | None:
         """Whether what begins with this text is calls, or may hold them; None while that is not certain."""
@@ -219,29 +207,27 @@ class ToolCalls(Constraint):
         return None if any(start.startswith(text) for start in starts) else False
 
     def plain(self, text: str) -> tuple[int, int]:
-        """Where text, whatever follows, begins and ends in the beginning of an answer."""
+        """The start and the end of what is text, whatever follows, in the beginning of an answer."""
         if self.answer is not None:
             if self.is_call(text) is not False:
                 return 0, 0
             place = self._answer[1]
-            start = len(place.before)
-            found = [at for end in place.ends if (at := text.find(end, start)) >= 0]
-            return start, min(found) if found else len(text) - max((begun(text, end) for end in place.ends), default=0)
-        root = self._tag["format"]
-        if root["type"] == "any_text":
-            return 0, len(text)
-        if root["type"] == "triggered_tags" and not root.get("at_least_one"):
-            start, marks = 0, root["triggers"]
+            start, marks = len(place.before), place.ends
+        elif self._format["type"] == "any_text":
+            start, marks = 0, ()
+        elif self._format["type"] == "triggered_tags" and not self._format["at_least_one"]:
+            start, marks = 0, self._format["triggers"]
         else:  # a call at once; or a text, if it has a header
-            headed = [part["elements"] for part in objects_in(root) if _is_headed_text(part)]
+            headed = [part["elements"] for part in objects_in(self._format) if _is_headed_text(part)]
             if not headed or not text.startswith(header := headed[0][0]["value"]):
                 return 0, 0
             start, marks = len(header), headed[0][1]["excludes"]
         found = [at for mark in marks if (at := text.find(mark, start)) >= 0]
-        return start, min(found) if found else len(text) - max(begun(text[start:], mark) for mark in marks)
+        held = max((begun(text[start:], mark) for mark in marks), default=0)
+        return start, min(found, default=len(text) - held)
 
     def answer_start(self, text: str) -> int:
-        """Where an answer in its format begins in a text that is no call."""
+        """The start of an answer in its format in a text that is no call."""
         before = self._answer[1].before if self._may_answer else ""
         return min(len(text), len(before)) if text.startswith(before) or before.startswith(text) else 0
 
@@ -255,15 +241,14 @@ class ToolCalls(Constraint):
         return self.answer is not None and (not self._may_call or self.choice == "auto")
 
     @cached_property
-    def _tag(self) -> dict[str, Any]:
-        """The structural tag with the tools' names instead of their schemas, without the format of an answer."""
-        choice = self.choice
-        if self.answer is not None and choice == "auto":
-            choice = "required" if self._may_call else "none"
-        tag = self._tag_for(choice)
-        return tag if self.answer is None else {**tag, "format": calls_alone(tag["format"])}
+    def _format(self) -> Tag:
+        """The format of calls with the tools' names instead of their schemas, without that of an answer."""
+        if self.answer is None:
+            return self._format_for(self.choice)
+        choice = self.choice if self.choice != "auto" else "required" if self._may_call else "none"
+        return calls_alone(self._format_for(choice))
 
-    def _tag_for(self, choice: str) -> Tag:
+    def _format_for(self, choice: str) -> Tag:
         if self.format == AUTO:
             raise InvalidConstraint(
                 "ToolCalls: format='auto' needs a tokenizer: compile it with a Guide, or use for_tokenizer(tokenizer)"
@@ -274,12 +259,12 @@ class ToolCalls(Constraint):
     def _answer(self) -> tuple[Tag, Place]:
         """The format of an answer, and where it stands in the text."""
         assert self.answer is not None
-        return with_answer(self._tag_for("none")["format"], self.answer, self.header)
+        return with_answer(self._format_for("none"), self.answer, self.header)
 
     @cached_property
     def _starts(self) -> tuple[str, ...]:
         """The literal texts with which calls begin."""
-        return tuple(beginnings(self._tag["format"]))
+        return tuple(beginnings(self._format))
 
     @cached_property
     def _differs(self) -> bool:
@@ -327,7 +312,7 @@ class ToolCalls(Constraint):
     @cached_property
     def _repeats_names(self) -> bool:
         """Whether the mark after an argument repeats its name: then only declared names can be written."""
-        styles = {part.get("style") for part in objects_in(self._tag)}
+        styles = {part.get("style") for part in objects_in(self._format)}
         return any("{name}" in style.closing for name, style in STYLES.items() if name in styles)
 
     def parse(self, text: str) -> ToolAnswer:
@@ -360,7 +345,7 @@ class ToolCalls(Constraint):
 
     def _called(self, text: str, *, exactly: bool = False) -> ToolAnswer:
         with _depth_as_value_error():
-            answer = Reading(self._tag, text).whole()
+            answer = Reading(self._format, text).whole()
             return ToolAnswer(answer.text, self._settled(answer.calls, 0, exactly=exactly))
 
     def closed(self, text: str, known: int) -> tuple[str, tuple[ToolCall, ...]]:
@@ -370,17 +355,17 @@ class ToolCalls(Constraint):
             The text before the last of all that are complete, and the calls.
         """
         with _depth_as_value_error():
-            complete = Reading(self._tag, text).complete
+            complete = Reading(self._format, text).complete
             return complete.text, self._settled(complete.calls, known)
 
     def begun(self, text: str) -> list[BegunCall]:
         """The calls in the beginning of an answer whose arguments have begun; none where arguments are not JSON."""
-        return Reading(self._tag, text).begun()
+        return Reading(self._format, text).begun()
 
     @cached_property
     def ends(self) -> frozenset[str]:
         """The marks after which a call may be complete."""
-        ends = [part["end"] for part in objects_in(self._tag) if part.get("type") == "tag"]
+        ends = [part["end"] for part in objects_in(self._format) if part.get("type") == "tag"]
         marks = [mark for end in ends for mark in ([end] if isinstance(end, str) else end)]
         return frozenset(mark or "}" for mark in marks)  # without a mark, a call ends with its arguments
 

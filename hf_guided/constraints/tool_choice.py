@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidConstraint, shown
-from .json_text import shorten
 from .suggestions import did_you_mean, expect_keys, got
 
 MODES = ("auto", "required", "none")
@@ -16,10 +15,6 @@ _PATH = "ToolCalls.choice"
 
 def read_tool(tool: Any, index: int) -> dict[str, Any]:
     """A tool, given as a dict or as a documented Python function, as a nested dict.
-
-    Args:
-        tool: as the caller gave it.
-        index: among the tools, for errors.
 
     Raises:
         InvalidConstraint: malformed, or a function that cannot be described.
@@ -36,11 +31,9 @@ def read_tool(tool: Any, index: int) -> dict[str, Any]:
         raise InvalidConstraint(f"{where}: expected a tool dict or a function, got {shown(tool)}")
     tool = _nested(tool)
     function = tool.get("function")
-    if tool.get("type") == "function" and function is None:
-        raise InvalidConstraint(f'{where}.function: expected {{"name": ..., "parameters": ...}}, but it is missing')
     if tool.get("type") != "function" or not isinstance(function, Mapping):
         raise InvalidConstraint(
-            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shorten(str(dict(tool)))}'
+            f'{where}: expected {{"type": "function", "function": {{...}}}}, got {shown(dict(tool))}'
         )
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise InvalidConstraint(f"{where}.function.name: expected a name, {got(function.get('name'))}")

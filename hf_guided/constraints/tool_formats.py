@@ -15,14 +15,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import InvalidConstraint
+from ..errors import InvalidConstraint, shown
 from .chat_families import family_of_text, template_source
-from .json_text import shorten
 from .suggestions import did_you_mean
 from .tool_choice import MODES
-from .tool_notation import FAMILIES, JSON, ToolFormat
+from .tool_notation import FAMILIES, JSON, Tag, ToolFormat, any_of, in_order, literal, tagged
 
-Tag = dict[str, Any]
 AUTO = "auto"
 MISTRAL = ("mistral", "mistral_v11", "mistral_v13")
 # The first version of the tokenizers in which models write calls like this, the newest first.
@@ -30,7 +28,7 @@ _MISTRAL_SINCE = ((13, "mistral_v13"), (11, "mistral_v11"), (2, "mistral"))
 _TOOL_CALLS, _CALL_ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _NINE_CHARACTERS = {"type": "regex", "pattern": "[a-zA-Z0-9]{9}"}
 _HARMONY_CALL_END = "<|call|>"
-_HARMONY_HEADER = {"type": "const_string", "value": "<|channel|>final<|message|>"}
+_HARMONY_HEADER = literal("<|channel|>final<|message|>")
 _HARMONY_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
 
 
@@ -41,13 +39,9 @@ def formats() -> list[str]:
     return sorted((*_structural_tag_registry, *MISTRAL, *FAMILIES))
 
 
-def check_format(format: str | ToolFormat) -> None:
-    """Raise InvalidConstraint unless this is a known family's name, or a described format."""
-    if not isinstance(format, ToolFormat) and format not in formats():
-        raise InvalidConstraint(
-            f"ToolCalls.format: expected one of {', '.join(formats())}, or an hg.ToolFormat, got {shorten(format)}"
-            f"{did_you_mean(format, formats())}"
-        )
+def described_format(format: str | ToolFormat) -> ToolFormat | None:
+    """The description of a notation; None for those that have none."""
+    return format if isinstance(format, ToolFormat) else FAMILIES.get(format)
 
 
 # What readers of a family would not read back in the name of a tool, as a pattern and in words; ``read_tool`` refuses
@@ -63,7 +57,7 @@ _IN_NO_NAME = {
 
 def check_names(format: str | ToolFormat, names: Sequence[str]) -> None:
     """Raise InvalidConstraint for the name of a tool that a reader of this notation would not read back."""
-    described = format if isinstance(format, ToolFormat) else FAMILIES.get(format)
+    described = described_format(format)
     for name in names:
         if described is not None:
             after = described.after_name
@@ -81,11 +75,8 @@ def check_names(format: str | ToolFormat, names: Sequence[str]) -> None:
 def format_of(tokenizer: Any) -> str:
     """The family that a tokenizer's chat template writes for, or the version of a tokenizer of `mistral-common`.
 
-    Args:
-        tokenizer: of transformers; or a processor, which has a template of its own.
-
     Raises:
-        InvalidConstraint: it has neither, or a template that writes calls like none of them.
+        InvalidConstraint: the tokenizer, or processor, has neither, or a template that writes calls like none of them.
     """
     template = template_source(tokenizer, {"tools": []})
     if template is None:
@@ -108,7 +99,7 @@ def format_of(tokenizer: Any) -> str:
 def call_tag(
     format: str | ToolFormat, names: Sequence[str], choice: str, *, parallel: bool, stops: bool = False
 ) -> Tag:
-    """The calls of these tools as a structural tag, in which ``{"title": name}`` is the placeholder of a tool's schema.
+    """The calls of these tools as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
 
     Args:
         format: a family's name, or its description.
@@ -121,21 +112,15 @@ def call_tag(
     Raises:
         InvalidConstraint: an unknown family, or one that cannot write this.
     """
-    named = choice not in MODES
-    described = format if isinstance(format, ToolFormat) else FAMILIES.get(format)
+    named, described = choice not in MODES, described_format(format)
+    called = [choice] if named else [] if choice == "none" else names
+    required, several = named or choice == "required", parallel and not named
     if described is not None:
-        called = [choice] if named else [] if choice == "none" else names
-        root = described.tag(called, required=named or choice == "required", parallel=parallel and not named)
+        root = described.tag(called, required=required, parallel=several)
         _keep_ends_out(root, ())
-        return {"type": "structural_tag", "format": root}
+        return root
     if format in MISTRAL:
-        root = _mistral_tag(
-            format,
-            [choice] if named else names,
-            required=named or choice == "required",
-            parallel=parallel and not named,
-        )
-        return {"type": "structural_tag", "format": _no_calls(root) if choice == "none" else root}
+        return _mistral_tag(format, called, required=required, parallel=several)
     from xgrammar import get_model_structural_tag
 
     try:
@@ -149,24 +134,26 @@ def call_tag(
             # Where nothing may be called, what would begin a call is what may not be written.
             {"type": "function", "function": {"name": choice}} if named else "auto" if choice == "none" else choice,
             reasoning="disabled",  # reasoning has a gate of its own, before every constraint
-            parallel_tool_calls=parallel,
+            parallel_tool_calls=parallel or stops,  # where a call ends the output there is one at most
         )
     except ValueError as error:
-        check_format(format)
-        raise InvalidConstraint(f"ToolCalls: {error}") from None
+        known = formats()
+        if format in known:
+            raise InvalidConstraint(f"ToolCalls: {error}") from None
+        given = f"{shown(format)}{did_you_mean(str(format), known)}"
+        expected = f"expected one of {', '.join(known)}, or an hg.ToolFormat, got {given}"
+        raise InvalidConstraint(f"ToolCalls.format: {expected}") from None
     root = _without_thinking(json.loads(tag.model_dump_json())["format"])
     _spell_out(root)
     _keep_ends_out(root, ())
     if format == "harmony":
         root = _one_message(root, choice) if stops else _harmony(root, choice, named)
-    if choice == "none" and not stops:
-        root = _no_calls(root)
-    return {"type": "structural_tag", "format": root}
+    return _no_calls(root) if choice == "none" and not stops else root
 
 
-def with_schemas(tag: Tag, fields_of: Callable[[str], Tag]) -> Tag:
+def with_schemas(format: Tag, fields_of: Callable[[str], Tag]) -> Tag:
     """A copy of what ``call_tag`` gave, with the fields of a schema in place of every tool's name."""
-    copy: Tag = json.loads(json.dumps(tag))
+    copy: Tag = json.loads(json.dumps(format))
     for part in objects_in(copy):
         if "json_schema" in part:
             part.update(fields_of(part["json_schema"]["title"]))
@@ -227,20 +214,14 @@ def _harmony(root: Tag, choice: str, named: bool) -> Tag:
         for part in root.get("elements", ()):
             if part["type"] == "sequence":
                 texts, apart, calls = part["elements"]
-                branches = [{"type": "sequence", "elements": [apart, call]} for call in calls["tags"]]
-                part["elements"] = [texts, {"type": "or", "elements": branches}]
+                part["elements"] = [texts, any_of([in_order([apart, call]) for call in calls["tags"]])]
         return root
     root = root["content"] if root["type"] == "optional" else root
     return {**root, "at_least_one": True, "stop_after_first": named or root["stop_after_first"]}
 
 
 def ends_turns(format: str | ToolFormat, tokenizer: Any) -> bool:
-    """Whether the mark at the end of a call is a token of this tokenizer, which ends the output (Harmony's <|call|>).
-
-    Args:
-        format: a family's name, or a description.
-        tokenizer: of transformers, or a processor.
-    """
+    """Whether the mark after a call is a token of this tokenizer, which ends the output (Harmony's <|call|>)."""
     if format != "harmony":
         return False
     added = getattr(getattr(tokenizer, "tokenizer", tokenizer), "added_tokens_decoder", {})
@@ -259,9 +240,8 @@ def _one_message(root: Tag, choice: str) -> Tag:
         for tag in root["tags"]
         if tag["end"] == _HARMONY_CALL_END and choice != "none"
     ]
-    text = {"type": "sequence", "elements": [_HARMONY_HEADER, {"type": "any_text", "excludes": _HARMONY_MARKS}]}
-    branches = [*calls, *([text] if choice in ("auto", "none") else [])]
-    return branches[0] if len(branches) == 1 else {"type": "or", "elements": branches}
+    text = in_order([_HARMONY_HEADER, {"type": "any_text", "excludes": _HARMONY_MARKS}])
+    return any_of([*calls, *([text] if choice in ("auto", "none") else [])])
 
 
 def _no_calls(root: Tag) -> Tag:
@@ -290,11 +270,8 @@ def objects_in(value: Any) -> Iterator[Tag]:
 
 
 def _mistral_format(tokenizer: Any) -> str | None:
-    """The form that the version of a tokenizer of `mistral-common` stands for; None for other tokenizers.
-
-    Args:
-        tokenizer: transformers' ``MistralCommonBackend``, which has no chat template, or a processor that holds one.
-    """
+    """The form that the version of a tokenizer of `mistral-common` stands for; None for other tokenizers."""
+    # Transformers' ``MistralCommonBackend``, which has no chat template, or a processor that holds one.
     inner = getattr(tokenizer, "tokenizer", None)
     for library in inner, getattr(inner, "tokenizer", None):
         number = getattr(getattr(library, "version", None), "version_num", None)
@@ -304,14 +281,7 @@ def _mistral_format(tokenizer: Any) -> str | None:
 
 
 def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel: bool) -> Tag:
-    """Text and calls as a format of a structural tag, in which ``{"title": name}`` is a tool's schema.
-
-    Args:
-        format: one of ``MISTRAL``.
-        names: of the tools that may be called.
-        required: whether the answer begins with a call.
-        parallel: whether there may be more than one call.
-    """
+    """Text and calls in one of the formats ``MISTRAL``; as ``ToolFormat.tag``."""
     if not names:
         return {"type": "any_text", "excludes": [_TOOL_CALLS]}
     calls = {
@@ -322,12 +292,13 @@ def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel:
         "stop_after_first": not parallel,
     }
     # SentencePiece puts a space before what follows a special token.
-    bracket = {"type": "or", "elements": [_text("["), _text(" [")]}
-    content = _sequence(bracket, calls) if format == "mistral" else calls
+    content, end = calls, ""
+    if format == "mistral":
+        content, end = in_order([any_of([literal("["), literal(" [")]), calls]), "]"
     return {
         "type": "triggered_tags",
         "triggers": [_TOOL_CALLS],
-        "tags": [{"type": "tag", "begin": _TOOL_CALLS, "content": content, "end": "]" if format == "mistral" else ""}],
+        "tags": [tagged(_TOOL_CALLS, content, end)],
         "at_least_one": required,
         "stop_after_first": True,
         "excludes": [],
@@ -335,27 +306,18 @@ def _mistral_tag(format: str, names: Sequence[str], *, required: bool, parallel:
 
 
 def _in_list(name: str) -> Tag:
-    call_id = _sequence(_text(', "id": "'), _NINE_CHARACTERS, _text('"'))
-    content = _sequence(_arguments(name), {"type": "optional", "content": call_id})
-    return {"type": "tag", "begin": f'{{"name": "{name}", "arguments": ', "content": content, "end": "}"}
+    call_id = in_order([literal(', "id": "'), _NINE_CHARACTERS, literal('"')])
+    content = in_order([_arguments(name), {"type": "optional", "content": call_id}])
+    return tagged(f'{{"name": "{name}", "arguments": ', content, "}")
 
 
 def _marked(name: str, format: str) -> Tag:
     if format == "mistral_v13":
-        return {"type": "tag", "begin": name + _ARGS, "content": _arguments(name), "end": ""}
-    call_id = _sequence(_text(_CALL_ID), _NINE_CHARACTERS, _text(_ARGS))
-    marks = {"type": "or", "elements": [call_id, _text(_ARGS)]}
-    return {"type": "tag", "begin": name, "content": _sequence(marks, _arguments(name)), "end": ""}
+        return tagged(name + _ARGS, _arguments(name), "")
+    marks = any_of([in_order([literal(_CALL_ID), _NINE_CHARACTERS, literal(_ARGS)]), literal(_ARGS)])
+    return tagged(name, in_order([marks, _arguments(name)]), "")
 
 
 def _arguments(name: str) -> Tag:
     # Readers split an answer at this mark, wherever it is.
     return {"type": "json_schema", "json_schema": {"title": name}, "style": "json", "excludes": [_TOOL_CALLS]}
-
-
-def _text(value: str) -> Tag:
-    return {"type": "const_string", "value": value}
-
-
-def _sequence(*elements: Tag) -> Tag:
-    return {"type": "sequence", "elements": list(elements)}

@@ -16,6 +16,7 @@ from ..errors import InvalidConstraint, reading, shown
 from .base import expect_utf8, set_fields
 
 Tag = dict[str, Any]
+"""A format of a structural tag, or a whole one."""
 JSON = "json"
 """The name of the notation for models whose template knows no tools."""
 
@@ -71,7 +72,7 @@ class ToolFormat:
             expect_utf8(value, f"ToolFormat.{part.name}")
         if _KEY.fullmatch(self.name) and _KEY.fullmatch(self.arguments):
             set_fields(self, name=f'{{"{self.name}": "{{name}}"', arguments=f', "{self.arguments}": {{arguments}}}}')
-        call = self.begin + self.name + self.arguments + self.end
+        call = self._call_text
         for name, value, whole in (
             ("name", self.name, call),
             ("arguments", self.arguments, call),
@@ -98,14 +99,14 @@ class ToolFormat:
         """
         if self.text != "{text}":
             if not names:
-                return _one_of(self._texts(None))
+                return any_of(self._texts(None))
             mark = self.text.partition("{text}")[0]
             for name in names:
                 if mark and (self.first + self._call(name, 0)["begin"]).startswith(mark):
                     raise InvalidConstraint(f"ToolCalls: in this format a call of {name!r} begins as text: {mark!r}")
             calls = self._section(names, parallel=parallel)
             # Calls come first: a reader, which does not look for their mark in text, takes the first that fits.
-            return calls if required else _one_of([calls, *self._texts(calls)])
+            return calls if required else any_of([calls, *self._texts(calls)])
         start = self.first or self._head
         begin = start.lstrip()
         trigger, space = _trigger(begin), start[: len(start) - len(begin)]
@@ -131,8 +132,7 @@ class ToolFormat:
         texts = []
         for number, (name, arguments) in enumerate(calls):
             places = {"{name}": name, "{arguments}": arguments, "{number}": str(number)}
-            pieces = _PLACES.split(self.begin + self.name + self.arguments + self.end)
-            texts.append("".join(places.get(piece, piece) for piece in pieces))
+            texts.append("".join(places.get(piece, piece) for piece in _PLACES.split(self._call_text)))
         is_joined = self._is_section or self.text != "{text}"
         return f"{self.first}{(self.between if is_joined else _BETWEEN).join(texts)}{self.last}"
 
@@ -146,32 +146,32 @@ class ToolFormat:
             "at_least_one": True,
             "stop_after_first": not parallel,
         }
-        return {"type": "tag", "begin": self.first or self._head, "content": calls, "end": self.last}
+        return tagged(self.first or self._head, calls, self.last)
 
     def _texts(self, calls: Tag | None) -> list[Tag]:
         """An answer's text between its marks, of which the last one may be left out, and what may follow it."""
         begin, _, end = self.text.partition("{text}")
         ends = [_trigger((self.first or self.between or self._head).strip()), end]
         free = {"type": "any_text", "excludes": list(filter(None, ends))}
-        texts = [_sequence([_text(begin), free])]
+        texts = [in_order([literal(begin), free])]
         if end:
-            texts.insert(0, _tag(begin, free, end))
+            texts.insert(0, tagged(begin, free, end))
         if calls is not None and self.between and not self.first:
-            texts.insert(0, _sequence([_tag(begin, free, self.between), calls]))
+            texts.insert(0, in_order([tagged(begin, free, self.between), calls]))
         return texts
 
     def _call(self, name: str, skipped: int) -> Tag:
         """A call without its first characters."""
-        elements: list[Tag] = [_text("")]
-        for place in _PLACES.split(self.begin + self.name + self.arguments + self.end):
+        elements = [literal("")]
+        for place in _PLACES.split(self._call_text):
             if place == "{number}":
-                elements += [{"type": "regex", "pattern": "[0-9]{1,3}"}, _text("")]
+                elements += [{"type": "regex", "pattern": "[0-9]{1,3}"}, literal("")]
             elif place == "{arguments}":
-                elements += [self._arguments(name), _text("")]
+                elements += [self._arguments(name), literal("")]
             else:
                 elements[-1]["value"] += name if place == "{name}" else place
         first, *content, last = elements
-        return _tag(first["value"][skipped:], content[0] if len(content) == 1 else _sequence(content), last["value"])
+        return tagged(first["value"][skipped:], in_order(content), last["value"])
 
     def _arguments(self, name: str) -> Tag:
         return {
@@ -185,8 +185,12 @@ class ToolFormat:
     @property
     def after_name(self) -> str:
         """The text after the name of a tool, at whose first occurrence a reader ends the name."""
-        pieces = _PLACES.split(self.begin + self.name + self.arguments + self.end)
+        pieces = _PLACES.split(self._call_text)
         return pieces[pieces.index("{name}") + 1] or "{"  # the arguments, which are an object
+
+    @property
+    def _call_text(self) -> str:
+        return self.begin + self.name + self.arguments + self.end
 
     @property
     def _is_section(self) -> bool:
@@ -205,20 +209,24 @@ def _trigger(begin: str) -> str:
     return mark.group() if mark else begin
 
 
-def _tag(begin: str, content: Tag, end: str) -> Tag:
+def tagged(begin: str, content: Tag, end: str) -> Tag:
+    """A content between two texts."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _text(value: str) -> Tag:
+def literal(value: str) -> Tag:
+    """A literal text."""
     return {"type": "const_string", "value": value}
 
 
-def _sequence(elements: list[Tag]) -> Tag:
-    return {"type": "sequence", "elements": elements}
+def in_order(elements: Sequence[Tag]) -> Tag:
+    """One after another; a single element is itself."""
+    return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": [*elements]}
 
 
-def _one_of(elements: list[Tag]) -> Tag:
-    return elements[0] if len(elements) == 1 else {"type": "or", "elements": elements}
+def any_of(elements: Sequence[Tag]) -> Tag:
+    """One of them; a single element is itself."""
+    return elements[0] if len(elements) == 1 else {"type": "or", "elements": [*elements]}
 
 
 FAMILIES: dict[str, ToolFormat] = {

@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .json_text import shorten
+from ..errors import shown
+from .tool_notation import Tag
 from .tool_xml import STYLES, Elements, json_at
 
-Tag = dict[str, Any]
 LINE_ENDS = "\r\n"
 """Characters that belong to the marks of a call, and not to the text, where they stand between the two."""
 
@@ -51,23 +51,23 @@ class Reading:
     """An answer, or the beginning of one, with what was found in it.
 
     Args:
-        tag: as ``call_tag`` gives it, with tools' names for schemas.
+        format: as ``call_tag`` gives it, with tools' names for schemas.
         text: the answer. Line ends beside calls are no part of what is read as its text.
 
     Attributes:
         complete: the part up to the end of the last complete call, on the path through the tag that led furthest.
     """
 
-    def __init__(self, tag: Tag, text: str):
+    def __init__(self, format: Tag, text: str):
         self._text = text
         self._begun: dict[int, BegunCall] = {}  # by the number of calls before it
         self.complete = Part()
-        self._whole = self._read(tag["format"], Part())
+        self._whole = self._read(format, Part())
 
     def whole(self) -> Part:
         """Return all of the answer; raises ValueError if the text does not match the tag."""
         if self._whole is None or self._whole.end != len(self._text):
-            raise ValueError(f"not an answer with tool calls in this format: {shorten(self._text)}")
+            raise ValueError(f"not an answer with tool calls in this format: {shown(self._text)}")
         return self._whole
 
     def begun(self) -> list[BegunCall]:

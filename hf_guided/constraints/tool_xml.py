@@ -98,12 +98,7 @@ class Options(tuple[Any, ...]):
 
 
 class Elements:
-    """Reads the elements of one style.
-
-    Args:
-        style: of the family.
-        whole: the text that holds them.
-    """
+    """Reads the elements of one style in a text."""
 
     def __init__(self, style: XmlStyle, whole: str):
         self._style = style

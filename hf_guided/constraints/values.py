@@ -4,9 +4,8 @@ A constraint copies what it is given, so changing a schema dict afterwards chang
 same ``key`` allow the same texts and share one compiled grammar; they may still differ in how they parse the text
 back, so parse with the constraint the caller gave, not with the one that was compiled.
 
-Constructors refuse what is malformed. Two checks need more time than a constructor should take and are done when a
-constraint is compiled or audited: a schema against its metaschema (``check()``, about a millisecond), and the rules
-of a grammar (its engine).
+Constructors refuse what is malformed. The keywords of a schema and the rules of a grammar are read when a constraint is
+compiled or audited, for that takes more time than a constructor should.
 """
 
 from __future__ import annotations
@@ -23,24 +22,11 @@ from typing_extensions import TypeVar
 
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint, reading, shown
 from . import json_text
-from .base import Constraint, expect_utf8, one_of, set_fields
+from .base import Constraint, beginning, expect_utf8, one_of, set_fields, with_flags
 from .json_constraints import JsonObject, JsonSchema, laid_out
-from .json_style import json_style
-from .json_text import shorten
 from .structural_tag_checks import TagChecker
 
-__all__ = [
-    "DEFAULT_ROOT",
-    "Choice",
-    "Constraint",
-    "Grammar",
-    "JsonObject",
-    "JsonSchema",
-    "Regex",
-    "StructuralTag",
-    "json_style",
-    "laid_out",
-]
+__all__ = ["Choice", "Constraint", "Grammar", "JsonObject", "JsonSchema", "Regex", "StructuralTag", "laid_out"]
 
 OptionT = TypeVar("OptionT", default=str)  # type of an option's value
 MemberT = TypeVar("MemberT", bound=enum.Enum)
@@ -78,9 +64,7 @@ class Regex(Constraint):
                 "matched, so ^ and $ are not needed"
             )
         # Flags are kept in one field, so that re.compile("a", re.I) and "(?i)a" are one constraint.
-        body = re.sub(r"\A(\(\?[aiLmsux]+\))+", "", compiled.pattern)
-        letters = "".join(letter for letter, flag in _FLAGS.items() if compiled.flags & flag)
-        set_fields(self, pattern=f"(?{letters}){body}" if letters else body)
+        set_fields(self, pattern=with_flags(compiled, _FLAGS))
 
     def _identity(self) -> Sequence[Any]:
         return (self.pattern,)
@@ -89,7 +73,7 @@ class Regex(Constraint):
         """The match."""
         match = re.fullmatch(self.pattern, text)
         if match is None:
-            raise ValueError(f"{shorten(text)} does not match {self.pattern!r}")
+            raise ValueError(f"{shown(text)} does not match {self.pattern!r}")
         return match
 
 
@@ -153,7 +137,7 @@ class Choice(Constraint, Generic[OptionT]):
     def parse(self, text: str) -> OptionT:
         """The option: the member of an Enum, or the text."""
         if text not in self.options:
-            raise ValueError(f"{shorten(text)} is none of the options {shorten(str(list(self.options)))}")
+            raise ValueError(f"{shown(text)} is none of the options {shown([*self.options])}")
         value: OptionT = self.values[self.options.index(text)]
         return value
 
@@ -223,7 +207,7 @@ class StructuralTag(Constraint):
         if tag.get("type", "structural_tag") != "structural_tag" or not ("format" in tag or "structures" in tag):
             raise InvalidConstraint(
                 'StructuralTag: expected {"type": "structural_tag", "format": {...}} '
-                f'or {{"structures": [...], "triggers": [...]}}, got {shorten(str(dict(tag)))}'
+                f'or {{"structures": [...], "triggers": [...]}}, got {shown(dict(tag))}'
             )
         set_fields(self, tag_json=json_text.dumps(dict(tag), "structural tag"))
         TagChecker(Regex, JsonSchema).check(self.tag)
@@ -237,7 +221,7 @@ class StructuralTag(Constraint):
         return (self.tag_json,)
 
     def __repr__(self) -> str:
-        return f"StructuralTag({shorten(self.tag_json)[1:-1]})"
+        return f"StructuralTag({beginning(self.tag_json)})"
 
 
 def _compiled(pattern: Any) -> re.Pattern[str]:
@@ -251,7 +235,7 @@ def _compiled(pattern: Any) -> re.Pattern[str]:
         return pattern if isinstance(pattern, re.Pattern) else re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidConstraint(
-            f"Regex: {shorten(text)} does not compile: {error}; write it as Python's re takes it"
+            f"Regex: {shown(text)} does not compile: {error}; write it as Python's re takes it"
         ) from None
 
 
@@ -275,6 +259,6 @@ def _detect_syntax(text: str) -> Syntax:
     if lark:
         return "lark"
     raise InvalidConstraint(
-        f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shorten(text)}; '
+        f'Grammar: expected rules like `start: "a"` (Lark) or `root ::= "a"` (GBNF), got {shown(text)}; '
         'say which with syntax="lark" or syntax="gbnf"'
     )

@@ -12,7 +12,6 @@ from typing import Any, get_origin
 import torch
 from torch import Tensor
 
-from ..constraints.json_text import shorten
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import InvalidArgument, PromptError, VocabularySizeError, shown, warn
@@ -65,7 +64,7 @@ def as_prompts(prompts: Any) -> list[Any]:
         advice = f"; item {wrong} is {shown(items[wrong])} of type {type(items[wrong]).__name__}"
     raise InvalidArgument(
         "expected a text, a chat (list of messages with 'role' and 'content'), or a list of those, "
-        f"got {type(prompts).__name__}: {shorten(str(prompts))}{advice}"
+        f"got {type(prompts).__name__}: {shown(prompts)}{advice}"
     )
 
 

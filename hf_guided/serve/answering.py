@@ -49,15 +49,7 @@ _MOST_TOKENS, _FULL_S, _FAR_MORE = 4096, 10.0, 16
 
 
 class Answering:
-    """Answers requests, and holds what they share.
-
-    Args:
-        options: limits, keys, and whether chats think.
-        served: the model.
-        engine: generates.
-        guidance: compiles.
-        metrics: counts.
-    """
+    """Answers requests, and holds what they share."""
 
     def __init__(
         self, options: ServeOptions, served: ServedModel, engine: Engine, guidance: Guidance, metrics: Metrics
@@ -273,7 +265,7 @@ class _LiveRequest:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its jobs are in the engine."""
+        """Whether the jobs of the request are in the engine."""
         return bool(self._jobs)
 
     @property
@@ -287,10 +279,7 @@ class _LiveRequest:
         return kind(self.call, name, self._request_id, self._num_prompt_tokens, self._echoes)
 
     async def deltas(self, timeout_s: float) -> list[tuple[Answer, Delta]]:
-        """Read the next events; each adds to an answer.
-
-        Args:
-            timeout_s: how long to wait for one.
+        """Read the next events, or wait for one; each adds to an answer.
 
         Raises:
             Exception: an engine's error, or the client reads too slowly.

@@ -38,9 +38,6 @@ _LAST_TEMPLATE_S = 5.0
 def build_app(options: ServeOptions) -> FastAPI:
     """Load the model, and make the app that answers for it.
 
-    Args:
-        options: what to serve, and its limits.
-
     Returns:
         The app; ``app.state.end_requests()`` ends its requests with an error, and ``app.state.close()`` its threads;
         the latter returns whether all of them have ended.
@@ -145,19 +142,13 @@ def _measure(answering: Answering) -> None:
     if isinstance(engine, SharedBatches):
         metrics.follow(engine.alone.stats)
     metrics.compiler(guidance.guide.stats)
-    metrics.gauge("requests_held", "Requests that run or wait.", lambda: answering.admission.held)
-    metrics.gauge("compiles_waiting", "Constraints that wait to be compiled.", lambda: guidance.queue.num_waiting)
-    metrics.counter("engine_restarts", "Engines that died and were replaced.", lambda: engine.restarts)
+    metrics.read("requests_held", "Requests that run or wait.", lambda: answering.admission.held)
+    metrics.read("compiles_waiting", "Constraints that wait to be compiled.", lambda: guidance.queue.num_waiting)
+    metrics.read("engine_restarts", "Engines that died and were replaced.", lambda: engine.restarts, falls=False)
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that reports its URL once it listens, and closes the app when it shuts down.
-
-    Args:
-        app: from ``build_app``.
-        options: host and port.
-        on_ready: called with the URL when connections are accepted.
-    """
+    """A uvicorn server that calls ``on_ready`` with its URL once it listens, and closes the app when it shuts down."""
 
     def __init__(self, app: FastAPI, options: ServeOptions, on_ready: Callable[[str], None]):
         super().__init__(

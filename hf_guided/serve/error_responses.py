@@ -86,6 +86,12 @@ class RequestRefused(Exception):
         await self.response(scope["app"])(scope, receive, send)
 
 
+def busy(what: str, code: str, retry_after_s: int) -> RequestRefused:
+    """The end of a request that has waited too long for its turn."""
+    message = f"the server is busy with the {what} of other requests; try again later"
+    return RequestRefused(message, status=503, code=code, retry_after_s=retry_after_s)
+
+
 def shuts_down() -> RequestRefused:
     """The end of a request that the server does not wait for."""
     return RequestRefused(
@@ -97,10 +103,6 @@ def refusal(error: HFGuidedError, param: str | None = None) -> RequestRefused:
     """An error of ours as an answer: 400 where the request is at fault, 500 otherwise.
 
     Its message and its pointers together have at most ``MOST_ECHOED`` characters, for all of it may be the request's.
-
-    Args:
-        error: what was raised.
-        param: the field of the request that was being read.
     """
     pointers, left = [], MOST_ECHOED
     for pointer in getattr(error, "pointers", ()):
@@ -168,9 +170,6 @@ class Failures:
 
     FastAPI's own handler of last resort would raise it once more, and the web server close the connection for that,
     which other requests may be using.
-
-    Args:
-        app: what may fail.
     """
 
     def __init__(self, app: ASGIApp):

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..constraints.chat_families import thinking_markers
+from ..constraints.json_style import json_style
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint, json_style
+from ..constraints.values import Constraint
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidArgument, InvalidConstraint
 from ..generation.guided_call import check_budgets, check_settings
 from ..guide import Guide, calls_of
@@ -21,7 +22,7 @@ from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request
-from .error_responses import RequestRefused, naming
+from .error_responses import RequestRefused, busy, naming
 from .job import Call, Chat, Job
 from .metrics import Metrics
 from .models import Rendered, ServedModel
@@ -34,11 +35,6 @@ _LEAST_WORKERS = 2
 
 class Guidance:
     """The guide of a server's model, and the constraints of its requests; on the event loop.
-
-    Args:
-        served: the model.
-        options: limits, and how the model thinks.
-        metrics: counts every request.
 
     Raises:
         InvalidConstraint: whitespace, indent or spelling of the options is unknown, or they do not go together.
@@ -72,14 +68,7 @@ class Guidance:
     async def jobs(
         self, call: Call, prompts: Sequence[Rendered], max_new_tokens: Sequence[int], client: str, request_id: str
     ) -> list[Job]:
-        """The jobs of a request, one for each prompt; waits for compilation.
-
-        Args:
-            call: the request.
-            prompts: of the request.
-            max_new_tokens: of the answers to each prompt.
-            client: who asks.
-            request_id: of the request.
+        """The jobs of a client's request, one for each prompt; waits for compilation.
 
         Raises:
             RequestRefused: no answer that keeps to the constraint can be promised.
@@ -183,7 +172,7 @@ class Guidance:
 
 
 _MOST_WAITING = 128
-_WAIT_S = 60.0
+_WAIT_S = 60.0  # how long a constraint waits for its turn
 _RETRY_S = 10
 
 
@@ -192,15 +181,10 @@ class CompileQueue:
 
     The compiler has a few threads, and one constraint may take seconds. What it knows already does not wait here. A
     client that sends many constraints never holds all threads: one of them is left for the others.
-
-    Args:
-        threads: compiles at once, at least 2.
-        wait_s: how long a constraint waits for its turn.
     """
 
-    def __init__(self, threads: int, wait_s: float = _WAIT_S):
-        self._threads = max(2, threads)
-        self._wait_s = wait_s
+    def __init__(self, threads: int):
+        self._threads = max(_LEAST_WORKERS, threads)
         self._running: Counter[str] = Counter()  # compiles of each client
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # the next client first
 
@@ -235,12 +219,12 @@ class CompileQueue:
             self._running[client] += 1
             return
         if self.num_waiting >= _MOST_WAITING:
-            raise _busy()
+            raise busy("constraints", "compiler_busy", _RETRY_S)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
         self._next()
         try:
-            await asyncio.wait_for(asyncio.shield(turn), self._wait_s)
+            await asyncio.wait_for(asyncio.shield(turn), _WAIT_S)
         except BaseException as error:
             if turn.done():
                 self._end(client)
@@ -248,7 +232,7 @@ class CompileQueue:
                 self._waiting[client].remove(turn)
                 self._forget(client)
             if isinstance(error, asyncio.TimeoutError):
-                raise _busy() from None
+                raise busy("constraints", "compiler_busy", _RETRY_S) from None
             raise
 
     def _has_room(self, client: str) -> bool:
@@ -270,12 +254,3 @@ class CompileQueue:
     def _forget(self, client: str) -> None:
         if not self._waiting[client]:
             del self._waiting[client]
-
-
-def _busy() -> RequestRefused:
-    return RequestRefused(
-        "the server is busy with the constraints of other requests; try again later",
-        status=503,
-        code="compiler_busy",
-        retry_after_s=_RETRY_S,
-    )

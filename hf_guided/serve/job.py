@@ -236,15 +236,9 @@ def ended(
     log_masses: Sequence[float] | None,
     vocabulary: Vocabulary,
 ) -> Ended:
-    """The last event of an answer that its engine has finished.
+    """The last event of an answer that its engine has finished, with the stop token among its tokens.
 
-    Args:
-        answer: which.
-        job: whose answer it is.
-        token_ids: its tokens, the stop token too.
-        steps: what the limits did to it.
-        log_masses: what the format left at each step; None if it is not known.
-        vocabulary: of the model.
+    ``steps`` is what the limits did to it, ``log_masses`` what the format left at each step; None is not known.
     """
     reason: EndReason = "stop" if token_ids and token_ids[-1] in job.stop_token_ids else "length"
     shortened = is_shortened(steps, sampled=job.sampling.draws)
@@ -257,14 +251,9 @@ def ended(
 
 
 def _lost(job: Job, token_ids: Sequence[int], index: int, vocabulary: Vocabulary, preferred: int) -> bool:
-    """Whether an answer has lost content because the limit forbade a token: not if that is white space without meaning.
+    """Whether an answer has lost content because the limit forbade the token that was preferred to that at an index.
 
-    Args:
-        job: whose answer it is.
-        token_ids: its tokens.
-        index: of the token that was written instead.
-        vocabulary: of the model.
-        preferred: the token that was forbidden.
+    Not if that is white space without meaning.
     """
     guided, is_stopped = job.guided, token_ids[-1] in job.stop_token_ids
     space = vocabulary.token_bytes[preferred] or b""
@@ -288,7 +277,7 @@ def _lost(job: Job, token_ids: Sequence[int], index: int, vocabulary: Vocabulary
 
 
 def _value(constraint: JsonSchema | JsonObject | ToolCalls, text: str) -> Any:
-    """What an answer says, whatever the white space between its parts."""
+    """The value of an answer, whatever the white space between its parts."""
     if not isinstance(constraint, ToolCalls):
         return json.loads(text)
     found = constraint.parse(text)

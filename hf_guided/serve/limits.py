@@ -14,7 +14,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
@@ -26,7 +27,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .error_responses import RequestRefused, shuts_down
+from .error_responses import RequestRefused, busy, shuts_down
 
 T = TypeVar("T")
 _RETRY_S = 5
@@ -38,12 +39,7 @@ _OPEN = frozenset({"/health"})  # monitors ask for it without a key
 
 
 class ApiKeys:
-    """ASGI middleware: a request has to give one of the keys, as "Authorization: Bearer KEY".
-
-    Args:
-        app: what serves the others.
-        keys: at least one.
-    """
+    """ASGI middleware: a request has to give one of the keys, as "Authorization: Bearer KEY"."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]):
         self._app = app
@@ -74,12 +70,7 @@ def key_of(headers: Headers) -> str:
 
 
 class RequestSizeLimit:
-    """ASGI middleware: bodies above a size are refused, before they are read where their length is declared.
-
-    Args:
-        app: what serves the others.
-        max_bytes: the largest body that is read.
-    """
+    """ASGI middleware: bodies above a size are refused, before they are read where their length is declared."""
 
     def __init__(self, app: ASGIApp, max_bytes: int):
         self._app = app
@@ -115,11 +106,7 @@ class RequestSizeLimit:
 
 
 class Admission:
-    """Counts the requests that run or wait; on the event loop.
-
-    Args:
-        most: how many there may be.
-    """
+    """Counts the requests that run or wait, of which there may be ``most``; on the event loop."""
 
     def __init__(self, most: int):
         self._most = most
@@ -203,9 +190,12 @@ class ThreadPool:
         self._timeout_s = timeout_s
         self._free = asyncio.Semaphore(_THREADS)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        names = (f"hf-guided-request-{number}" for number in range(_THREADS))
+        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
 
-    async def run(self, function: Callable[..., T], *args: Any) -> T:
+    async def run(self, function: Callable[[], T]) -> T:
         """Return or raise what the function does.
 
         Raises:
@@ -214,33 +204,21 @@ class ThreadPool:
         try:
             await asyncio.wait_for(self._free.acquire(), self._timeout_s)
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
-            raise RequestRefused(
-                "the server is busy with the prompts of other requests; try again later",
-                status=503,
-                code="rendering_busy",
-                retry_after_s=_RETRY_S,
-            ) from None
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            self._free.release()
-            if not done.done():  # else the request has gone
-                done.set_result(result) if error is None else done.set_exception(error)
+            raise busy("prompts", "rendering_busy", _RETRY_S) from None
+        loop, future = asyncio.get_running_loop(), Future[T]()
+        future.set_running_or_notify_cancel()  # so that whoever does not wait for it cannot cancel it
 
         def job() -> None:
             try:
-                result, error = function(*args), None
-            except BaseException as raised:  # every exception goes to the request; the thread continues
-                result, error = None, raised
-            try:
-                loop.call_soon_threadsafe(settle, result, error)
-            except RuntimeError:  # the loop has ended
-                pass
+                future.set_result(function())
+            except BaseException as error:  # every exception goes to the request; the thread continues
+                future.set_exception(error)
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._free.release)
 
-        self._start(job)
+        self._jobs.put(job)
         try:
-            return await asyncio.wait_for(done, self._timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._timeout_s)
         except asyncio.TimeoutError:
             raise RequestRefused(
                 f"expected a prompt that is read within {self._timeout_s:g} s; shorten it, or raise --render-timeout",
@@ -249,19 +227,12 @@ class ThreadPool:
 
     def close(self, timeout_s: float) -> bool:
         """End the threads; False if one still runs after the timeout."""
+        deadline = time.monotonic() + timeout_s
         for _ in self._threads:
             self._jobs.put(None)
-        deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
-
-    def _start(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)
-        if len(self._threads) < _THREADS:
-            thread = threading.Thread(target=self._work, name=f"hf-guided-request-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -275,50 +246,34 @@ class ThreadPool:
 # - Connections without a request may be many, but not all that the process can have: beyond, the oldest is closed.
 
 
-def limited_protocol(header_timeout_s: float, stalled_s: float = STALLED_S) -> type[H11Protocol]:
-    """The class of a server's connections.
-
-    Args:
-        header_timeout_s: in which the headers of a request have to arrive.
-        stalled_s: how long a client may take nothing of its answer.
-    """
-    return type(
-        "ServerProtocol",
-        (_LimitedProtocol,),
-        {"header_timeout_s": header_timeout_s, "stalled_s": stalled_s, "idle": OrderedDict()},
-    )
+def limited_protocol(header_timeout_s: float) -> type[H11Protocol]:
+    """The class of a server's connections; the headers of a request have to arrive in ``header_timeout_s``."""
+    return type("ServerProtocol", (_LimitedProtocol,), {"header_timeout_s": header_timeout_s, "idle": OrderedDict()})
 
 
 class _LimitedProtocol(H11Protocol):
     header_timeout_s: ClassVar[float]
-    stalled_s: ClassVar[float]
     idle: ClassVar[OrderedDict[_LimitedProtocol, None]]  # the connections without a request, the oldest first
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # those that run: "headers", "stall"
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
         super().connection_made(transport)
-        self._header_timer = self._later(self.header_timeout_s, self._headers_are_late)
+        self._start_timer("headers", self.header_timeout_s, self._headers_are_late)
         self._note_idle()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and not self.transport.is_closing():  # headers are not complete
-            if self._header_timer is None:
-                self._header_timer = self._later(self.header_timeout_s, self._headers_are_late)
+            self._start_timer("headers", self.header_timeout_s, self._headers_are_late)
         else:
-            _cancel(self._header_timer)
-            self._header_timer = None
+            self._stop_timers("headers")
             self.idle.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        _cancel(self._header_timer)
-        self._header_timer = None
-        _cancel(self._stall_timer)
-        self._stall_timer = None
+        self._stop_timers("headers", "stall")
         self.idle.pop(self, None)
         super().connection_lost(exc)
 
@@ -329,17 +284,16 @@ class _LimitedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stall_timer = self._later(self.stalled_s, self.transport.abort)
+        self._start_timer("stall", STALLED_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        _cancel(self._stall_timer)
-        self._stall_timer = None
+        self._stop_timers("stall")
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()  # closes when all has been written, which may be never
-        if self.transport.get_write_buffer_size() and self._stall_timer is None:
-            self._stall_timer = self._later(self.stalled_s, self.transport.abort)
+        if self.transport.get_write_buffer_size():
+            self._start_timer("stall", STALLED_S, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(RequestRefused(msg, code="malformed_http"))
@@ -347,7 +301,7 @@ class _LimitedProtocol(H11Protocol):
     def _note_idle(self) -> None:
         self.idle[self] = None
         if len(self.idle) > _MAX_IDLE:
-            self._later(_GRACE_S, self._close_oldest)
+            self.loop.call_later(_GRACE_S, self._close_oldest)
 
     def _close_oldest(self) -> None:
         while len(self.idle) > _MAX_IDLE:
@@ -355,7 +309,7 @@ class _LimitedProtocol(H11Protocol):
             oldest.transport.abort()
 
     def _headers_are_late(self) -> None:
-        self._header_timer = None
+        self._stop_timers("headers")
         self._refuse(
             RequestRefused(
                 f"expected all headers within {self.header_timeout_s:g} s", status=408, code="headers_too_late"
@@ -375,10 +329,11 @@ class _LimitedProtocol(H11Protocol):
             self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
 
-    def _later(self, seconds: float, act: Callable[[], Any]) -> asyncio.TimerHandle:
-        return self.loop.call_later(seconds, act)
+    def _start_timer(self, name: str, seconds: float, act: Callable[[], Any]) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(seconds, act)
 
-
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+    def _stop_timers(self, *names: str) -> None:
+        for name in names:
+            if name in self._timers:
+                self._timers.pop(name).cancel()

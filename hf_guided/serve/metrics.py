@@ -62,13 +62,9 @@ class Metrics(Collector):
         """Read what compiling has cost here."""
         self._compiler = stats
 
-    def gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """Read a further value whenever the text is made."""
-        self._read.append((GaugeMetricFamily, name, about, value))
-
-    def counter(self, name: str, about: str, value: Callable[[], float]) -> None:
-        """Read a further count whenever the text is made; it never falls."""
-        self._read.append((CounterMetricFamily, name, about, value))
+    def read(self, name: str, about: str, value: Callable[[], float], *, falls: bool = True) -> None:
+        """Read a further value whenever the text is made, or a count, which never falls."""
+        self._read.append((GaugeMetricFamily if falls else CounterMetricFamily, name, about, value))
 
     def text(self) -> bytes:
         """Write all counts in Prometheus' text format."""

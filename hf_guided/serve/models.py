@@ -63,7 +63,7 @@ class ServedModel:
 
     @property
     def takes_media(self) -> bool:
-        """Whether it takes images, videos or audio."""
+        """Whether the model takes images, videos or audio."""
         return self.templates is not self.tokenizer
 
     @cached_property

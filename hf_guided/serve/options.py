@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -145,7 +146,7 @@ class ServeOptions:
                     f'allowed_origins: expected origins such as "https://example.org", or "*", got {shown(origin)}'
                 )
 
-    @property
+    @cached_property
     def public_name(self) -> str:
         """The model's name for clients: never a path of this machine."""
         if self.served_model_name is not None:

@@ -238,6 +238,19 @@ def test_thinking_comes_before_the_answer(name: str, kind: str, monkeypatch: pyt
         assert isinstance(result.value, Weather)
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_call_of_the_template_that_ends_the_output(parallel: bool) -> None:
+    """Where the mark after a call is a stop token there is one call at most, whatever is asked for."""
+    name = "openai-gpt-oss-120b"
+    tokenizer, asked = tokenizer_of(name), {"tools": [get_weather], "tokenize": False}
+    prompt = tokenizer.apply_chat_template([USER], add_generation_prompt=True, **asked)
+    written = tokenizer.apply_chat_template([USER, history()[1]], **asked).removeprefix(prompt)
+    call = written[: written.index("<|call|>") + len("<|call|>")]
+    matcher = hg.Guide(model_of(name), tokenizer).compile(hg.ToolCalls([get_weather], parallel=parallel)).matcher()
+    assert all(map(matcher.accept_token, tokenizer.encode(call, add_special_tokens=False)))
+    assert matcher.is_terminated()
+
+
 def test_the_pipeline_renders_as_python_does(sent: Prompts) -> None:
     hg.register()
     chat = history(call_id="call_0123456789abcdef")

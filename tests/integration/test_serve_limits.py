@@ -155,7 +155,6 @@ def test_a_client_that_does_not_read_is_cut_off(monkeypatch):
     from hf_guided.serve import limits
 
     monkeypatch.setattr(limits, "STALLED_S", 1.0)
-    monkeypatch.setattr(limits.limited_protocol, "__defaults__", (1.0,))
     with site() as plain:
         plain.engine.script = forever(plain.tokenizer, size=2000)
         body = json.dumps(chat(stream=True)).encode()

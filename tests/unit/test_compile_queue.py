@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hf_guided.serve import guidance
 from hf_guided.serve.error_responses import RequestRefused
 from hf_guided.serve.guidance import CompileQueue
 
@@ -44,9 +45,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def run(check: Callable[[Compiles], Any], wait_s: float = 60.0) -> None:
+def run(check: Callable[[Compiles], Any]) -> None:
     async def main() -> None:
-        await check(Compiles(CompileQueue(2, wait_s)))
+        await check(Compiles(CompileQueue(2)))
 
     asyncio.run(main())
 
@@ -82,7 +83,7 @@ def test_a_client_that_leaves_gives_its_turn_up():
     run(check)
 
 
-def test_waiting_has_an_end():
+def test_waiting_has_an_end(monkeypatch):
     async def check(compiles: Compiles) -> None:
         compiles.ask("a1")
         late = compiles.ask("a2")
@@ -95,7 +96,8 @@ def test_waiting_has_an_end():
         await settle()
         assert compiles.begun == ["a1", "a3"]
 
-    run(check, wait_s=0.05)
+    monkeypatch.setattr(guidance, "_WAIT_S", 0.05)
+    run(check)
 
 
 def test_a_submit_that_raises_frees_its_thread():

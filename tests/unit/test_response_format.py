@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hf_guided.constraints.base import replaced
-from hf_guided.constraints.response_format import from_response_format
+from hf_guided.constraints.coerce import from_response_format
 from hf_guided.constraints.values import Choice, Grammar, JsonObject, JsonSchema, Regex, StructuralTag
 from hf_guided.errors import InvalidConstraint
 

@@ -160,9 +160,17 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"function": {"name": "f"}}]}, "tools.0.type"),
     ({"tools": [{"type": "function", "name": 5}]}, "tools.0.name"),
     ({"tools": [TOOL, TOOL]}, "tools"),
-    ({"tool_choice": "required"}, "tools"),
-    ({"tools": [TOOL], "tool_choice": ["auto"]}, "tools"),
-    ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tools"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    *[
+        ({"tools": [TOOL], "tool_choice": choice}, "tool_choice")
+        for choice in (
+            ["auto"],
+            "f-",
+            {"type": "function", "function": {"name": "g"}},
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+        )
+    ],
+    ({"tools": [{"type": "function", "function": {"name": "a<b"}}], "tool_choice": "required"}, "tools"),
     ({"tools": [TOOL], "guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),
     *[

@@ -130,12 +130,10 @@ class Functions(GenerateJsonSchema):
     """Methods of Pydantic's generator for functions, and for chains of functions."""
 
     def function_plain_schema(self, schema: Any) -> JsonSchemaDict:
-        known = _known(schema["function"]["function"])
-        return _with_code(super().function_plain_schema(schema), schema) if known is None else known
+        return _known(schema["function"]["function"]) or _with_code(super().function_plain_schema(schema), schema)
 
     def function_before_schema(self, schema: Any) -> JsonSchemaDict:
-        known = _known(schema["function"]["function"])
-        return _with_code(super().function_before_schema(schema), schema) if known is None else known
+        return _known(schema["function"]["function"]) or _with_code(super().function_before_schema(schema), schema)
 
     def function_wrap_schema(self, schema: Any) -> JsonSchemaDict:
         if name_of(schema["function"]["function"]).startswith(_OF_STRINGS):
@@ -319,7 +317,7 @@ def _is_plain(schema: Core) -> bool:
 
 
 def _is_generic_secret(schema: Core) -> bool:
-    """Whether it is a ``Secret[...]``, which has no length, unlike a ``SecretStr``."""
+    """Whether a type is a ``Secret[...]``, which has no length, unlike a ``SecretStr``."""
     inner = schema.get("json_schema", {})
     return "function" in inner and name_of(inner["function"]["function"]).startswith("pydantic.types.Secret.")
 
@@ -387,7 +385,7 @@ def _moved(schema: Core, name: str, value: Any, definitions: Mapping[str, Core])
 
 
 def _moved_into_union(schema: Core, name: str, value: Any, definitions: Mapping[str, Core]) -> Core | None:
-    """Into all members, where a text means values that pass equally, whichever member takes it."""
+    """The union with the option on all members, where a text passes equally, whichever member takes it."""
     members = [choice[0] if isinstance(choice, tuple) else choice for choice in schema["choices"]]
     same_checks = _SIZED if name in _LENGTHS else _NUMBERS
     if not all(member["type"] in same_checks for member in members):

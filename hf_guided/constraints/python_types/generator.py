@@ -19,7 +19,7 @@ from ..json_schema_keywords import ANNOTATIONS
 from . import numeric, strings, temporal
 from .functions import Functions, name_of, taken
 from .json_in_strings import NotPlain, json_pattern, key_names
-from .notes import Core, JsonSchemaDict, TypeNote, code_notes, narrower, shown, take_notes, take_shown, validator
+from .notes import Core, JsonSchemaDict, TypeNote, code_notes, narrower, parts, shown, take_notes, take_shown, validator
 
 # Set by Pydantic where it checks a finished value; said of its text by `function_after_schema`.
 _CHECKS = frozenset("gt ge lt le multiple_of minLength maxLength minItems maxItems minProperties maxProperties".split())
@@ -356,18 +356,10 @@ def _listed(schema: Core, json_schema: JsonSchemaDict, values: list[Any]) -> Jso
 
 def _require_tags(schema: JsonSchemaDict) -> None:
     """Require the fields that distinguish members of unions: Pydantic does not use their defaults to choose."""
-    definitions = schema.get("$defs", {})
-    todo: list[Any] = [schema]
-    while todo:
-        here = todo.pop()
-        if isinstance(here, list):
-            todo += here
-        elif isinstance(here, dict):
-            todo += here.values()
-            if isinstance(here.get(_TAG), list):  # a property of that name would be a dict
-                names = here.pop(_TAG)
-                for choice in here["anyOf"]:
-                    _require(choice, names, definitions)
+    for _, here in parts(schema, _TAG):
+        names = here.pop(_TAG)
+        for choice in here["anyOf"]:
+            _require(choice, names, schema.get("$defs", {}))
 
 
 def _require(schema: JsonSchemaDict, names: list[str], definitions: dict[str, JsonSchemaDict]) -> None:

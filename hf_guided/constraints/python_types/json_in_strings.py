@@ -21,7 +21,7 @@ from .digits import either, literal, whole
 from .notes import Core, JsonSchemaDict, anchored, narrower, shown
 from .numeric import multiples, text_between
 
-Resolve = Callable[[str], JsonSchemaDict | None]
+Resolve = Callable[[str], JsonSchemaDict | None]  # gives the schema that a ``$ref`` names
 _MOST_KEYS = 1000  # number of keys that are listed where no pattern describes the multiples
 _NO_MULTIPLES = (
     "keys that are multiples of {} are not decided by their digits; bound them (up to 1000 are listed), use a step "
@@ -31,13 +31,7 @@ _HUGE = 10**300  # bounds that only keep infinity out
 
 
 def key_names(keys: Core, json_schema: JsonSchemaDict, resolve: Resolve) -> JsonSchemaDict | None:
-    """The names of members as a schema of strings; None if there are none.
-
-    Args:
-        keys: core schema of the keys.
-        json_schema: of the keys.
-        resolve: gives the schema that a ``$ref`` names.
-    """
+    """The names of members, by both schemas of their keys, as a schema of strings; None if there are none."""
     json_schema = {name: value for name, value in json_schema.items() if name not in ("title", "description")}
     if "$ref" in json_schema:
         target = resolve(json_schema["$ref"])
@@ -160,10 +154,6 @@ class _Endless(NotPlain):
 
 def json_pattern(schema: JsonSchemaDict | bool, resolve: Resolve) -> str:
     """The JSON texts of a schema from Pydantic's generator.
-
-    Args:
-        schema: of the inner value.
-        resolve: gives the schema that a ``$ref`` names.
 
     Raises:
         NotPlain: it holds itself, or something that no plain pattern says.

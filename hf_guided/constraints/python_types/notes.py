@@ -6,6 +6,7 @@ where each part ends up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from ..json_schema_keywords import ANNOTATIONS
@@ -165,16 +166,22 @@ def take_shown(schema: Any) -> Any:
 def take_notes(schema: dict[str, Any]) -> tuple[TypeNote, ...]:
     """Take the notes out of a schema, in place."""
     notes: dict[TypeNote, None] = {}
+    for pointer, here in parts(schema, _KEY):
+        notes.update((TypeNote(pointer, *note), None) for note in here.pop(_KEY))
+    return tuple(notes)
+
+
+def parts(schema: JsonSchemaDict, key: str) -> Iterator[tuple[str, JsonSchemaDict]]:
+    """The parts of a schema that have a list under a key of ours, with their JSON pointers; they may be changed."""
     todo: list[tuple[str, Any]] = [("", schema)]
     while todo:
         pointer, here = todo.pop()
         if isinstance(here, dict):
-            if isinstance(here.get(_KEY), list):  # a property of that name would be a dict
-                notes.update((TypeNote(pointer, *note), None) for note in here.pop(_KEY))
-            inner = [(str(key).replace("~", "~0").replace("/", "~1"), value) for key, value in here.items()]
+            if isinstance(here.get(key), list):  # a property of that name would be a dict
+                yield pointer, here
+            inner = [(str(name).replace("~", "~0").replace("/", "~1"), value) for name, value in here.items()]
         elif isinstance(here, list):
             inner = [(str(index), value) for index, value in enumerate(here)]
         else:
             continue
         todo += [(f"{pointer}/{step}", value) for step, value in reversed(inner)]
-    return tuple(notes)

@@ -55,7 +55,7 @@ def _json_number(value: float) -> int | float:
 
 
 def _exact_multiples(step: float) -> float:
-    """Up to where the double of each multiple passes Pydantic's check."""
+    """The number up to which the double of each multiple passes Pydantic's check."""
     written = Fraction(repr(step))
     if written == Fraction(step):  # a sum of powers of two: multiples are exact while they fit into 53 bits
         return float(2**53 // written.denominator)
@@ -179,13 +179,9 @@ def multiples(step: Decimal) -> str | None:
 
 
 def text_between(bounds: Core, places: int, low: Fraction | None = None, high: Fraction | None = None) -> str:
-    """Decimals without an exponent, as a pattern without anchors.
+    """Decimals of at most ``places`` digits after the point, and no exponent, as a pattern without anchors.
 
-    Args:
-        bounds: by the names "gt", "ge", "lt", "le".
-        places: digits after the point, at most.
-        low: a further bound, inside.
-        high: a further bound, inside.
+    They are inside the bounds, by the names "gt", "ge", "lt", "le"; from ``low``, to ``high``.
     """
     unit = 10**places
 

@@ -11,6 +11,7 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from ..base import with_flags
 from ..format_patterns import ATEXT, DEC_OCTET, H16, IPV4, IPV6, PCT_ENCODED, SUB_DELIMS, UNRESERVED, label
 from .digits import literal
 from .notes import Core, JsonSchemaDict, anchored, narrower, shown
@@ -37,7 +38,8 @@ def text(core: Core, json_schema: JsonSchemaDict, *, strips: bool, engine: str) 
     pattern = core.get("pattern")
     more: list[JsonSchemaDict] = []
     if isinstance(pattern, re.Pattern) or (pattern is not None and engine == "python-re"):
-        json_schema = {**json_schema, "pattern": _python_pattern(re.compile(pattern))}
+        # By the flag u or a it is read by Python's rules alone. MULTILINE lets it match more, and cannot be enforced.
+        json_schema = {**json_schema, "pattern": with_flags(re.compile(pattern), _FLAGS)}
     elif pattern is not None:
         json_schema = {**json_schema, "pattern": _pattern(pattern)}
         if alphabet := _alphabet(json_schema["pattern"]):
@@ -59,13 +61,6 @@ def _pattern(pattern: str) -> str:
             "to different engines; write the class out"
         )
     return pattern
-
-
-def _python_pattern(pattern: re.Pattern[str]) -> str:
-    """A pattern with all of its flags at its beginning; by the flag u or a it is read by Python's rules alone."""
-    # MULTILINE lets a pattern match more, and cannot be enforced.
-    letters = "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)
-    return f"(?{letters})" + re.sub(r"\A(\(\?[aiLmsux]+\))+", "", pattern.pattern)
 
 
 def displayed(pattern: str) -> str:
@@ -107,8 +102,8 @@ def base64(alphabet: str, low: int = 0, high: int | None = None, *, is_ascii: bo
 
     Args:
         alphabet: "standard" or "url".
-        low: bytes at least.
-        high: bytes at most; None is no limit.
+        low: the fewest bytes.
+        high: the most bytes; None is no limit.
         is_ascii: whether all bytes are below 128: the first bit of each is 0.
     """
 
@@ -148,12 +143,12 @@ _USER = f"(?:[{UNRESERVED}]|{PCT_ENCODED})"
 _LOGIN = f"(?:{_USER}+(?::{_USER}*)?@)?"
 
 
-def _not_words(words: tuple[str, ...], first: str, others: str) -> str:
-    """Names of these characters (insides of classes) that are none of the words."""
+def _not_words(words: tuple[str, ...], others: str) -> str:
+    """Names of a letter and these characters (the inside of a class) that are none of the words."""
     alternatives = []
     for prefix in sorted({word[:end] for word in words for end in range(len(word))}):
         taken = {word[len(prefix)] for word in words if word.startswith(prefix) and len(word) > len(prefix)}
-        inside = (others if prefix else first).replace("a-z", ascii_lowercase).replace("0-9", digits)
+        inside = (others if prefix else "a-z").replace("a-z", ascii_lowercase).replace("0-9", digits)
         free = sorted(set(inside) - taken, key=lambda symbol: (symbol == "-", inside.index(symbol)))
         alternatives.append(f"{prefix}[{''.join(free)}][{others}]*")
         if prefix and prefix not in words:
@@ -229,7 +224,7 @@ def url(core: Core) -> JsonSchemaDict:
         alternatives.append(written + _behind_scheme(limit, 16))
         if others:
             alternatives.append(f"file:///{_PATH}")
-            alternatives.append(f"{_not_words(_SPECIAL, 'a-z', 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
+            alternatives.append(f"{_not_words(_SPECIAL, 'a-z0-9+.-')}:{_PATH_CHARACTER}{_PATH}{_ENDING}")
     else:
         if "file" in schemes and _takes_hostless_files(core):
             path = _PATH if limit is None else f"[/{UNRESERVED}]{{0,{max(0, limit - len('file:///'))}}}"
@@ -253,7 +248,7 @@ def multi_host_url(core: Core) -> JsonSchemaDict:
     return anchored(f"{written}://{_LOGIN}{_HOST}{_PORT}{more}(?:/{_PATH})?{_ENDING}", "url")
 
 
-_SCHEME = f"(?:{_not_words(('file',), 'a-z', 'a-z0-9+.-')})"
+_SCHEME = f"(?:{_not_words(('file',), 'a-z0-9+.-')})"
 _SHORT_SCHEME = "(?:[a-eg-z][a-z0-9+.-]{0,14}|ftp)"
 _MOST = 400  # characters of path and query where there is a max_length
 
@@ -338,7 +333,7 @@ IP: dict[str, JsonSchemaDict] = {
 """The types of Python's ``ipaddress`` and Pydantic's IPvAny..., by their names."""
 
 _RESERVED = ("arpa", "invalid", "local", "localhost", "onion", "test", "example")
-_TOP_LEVEL = _not_words(_RESERVED, "a-z", "a-z").replace("*", "{0,15}").replace("+", "{1,15}")
+_TOP_LEVEL = _not_words(_RESERVED, "a-z").replace("*", "{0,15}").replace("+", "{1,15}")
 _LOCAL = f"(?:[{ATEXT}]{{1,62}}|[{ATEXT}](?:\\.?[{ATEXT}]){{0,30}})"
 _EMAIL = f"{_LOCAL}@(?:{label('a-z0-9', 24)}\\.){{1,4}}{_TOP_LEVEL}"
 _NAME = r"[A-Za-z0-9_.-]{1,24}(?: [A-Za-z0-9_.-]{1,24}){0,3}"

@@ -10,13 +10,11 @@ import datetime as dt
 from fractions import Fraction
 from typing import Any
 
-from ..format_patterns import FULL_DATE
+from ..format_patterns import FULL_DATE, SECONDS, USUAL_OFFSET
 from .digits import NOTHING, between, decimals, either, ends, literal, whole
 from .notes import Core, JsonSchemaDict, anchored, narrower
 
-_SECONDS = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]{1,6})?"
-_OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 _ONE_SECOND = dt.timedelta(seconds=1)
 # Between the making of a schema and the validating of a text, and between two time zones.
 _NOW_MARGIN = dt.timedelta(days=2)
@@ -53,7 +51,7 @@ def datetime(core: Core) -> JsonSchemaDict:
         limits["lt"] = min(limits.get("lt", dt.datetime.max), today - _NOW_MARGIN)
     elif core.get("now_op") == "future":
         limits["gt"] = max(limits.get("gt", dt.datetime.min), today + _DAY + _NOW_MARGIN)
-    json_schema = _clock_times(core, f"{FULL_DATE}T", limits, dt.datetime.min, dt.datetime.max, "%Y-%m-%dT%H:%M:%S")
+    json_schema = _clock_times(core, f"{FULL_DATE}T", limits, dt.datetime.min, dt.datetime.max)
     return _noting_now(narrower(json_schema, "datetime"), core)
 
 
@@ -61,17 +59,17 @@ def time(core: Core) -> JsonSchemaDict:
     """The texts of a ``time``, with an offset or without."""
     day = dt.datetime(2000, 1, 1)  # an arbitrary day: date-times can be counted in seconds
     limits = {name: dt.datetime.combine(day, core[name].replace(tzinfo=None)) for name in _BOUNDS if name in core}
-    return narrower(_clock_times(core, "", limits, day, day + _DAY - _ONE_SECOND, "%H:%M:%S"), "time")
+    return narrower(_clock_times(core, "", limits, day, day + _DAY - _ONE_SECOND), "time")
 
 
 def _clock_times(
-    core: Core, date: str, limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime, shape: str
+    core: Core, date: str, limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime
 ) -> JsonSchemaDict:
     """Texts of a date, if there is one, a clock time and an offset; in limits between ``first`` and ``last``."""
     offset = _offset(core.get("tz_constraint"), [core[name] for name in _BOUNDS if name in core])
-    json_schema = anchored(f"{date}{_SECONDS}{_FRACTION}{offset}")
+    json_schema = anchored(f"{date}{SECONDS}{_FRACTION}{offset}")
     if limits:
-        json_schema["allOf"] = [{"pattern": f"^{_in_bounds(limits, first, last, shape)}{offset}$"}]
+        json_schema["allOf"] = [{"pattern": f"^{_in_bounds(limits, first, last, bool(date))}{offset}$"}]
     return json_schema
 
 
@@ -87,7 +85,7 @@ def _offset(zone: Any, bounds: list[Any]) -> str:
     if zone == "naive":
         return ""
     if not bounds:
-        return _OFFSET if zone == "aware" else f"{_OFFSET}?"
+        return USUAL_OFFSET if zone == "aware" else f"{USUAL_OFFSET}?"
     aware = zone == "aware" or any(bound.tzinfo is not None for bound in bounds)
     return "Z" if aware else "Z?"
 
@@ -97,8 +95,13 @@ def _clock(bound: dt.datetime) -> dt.datetime:
     return bound if bound.tzinfo is None else bound.astimezone(dt.timezone.utc).replace(tzinfo=None)
 
 
-def _in_bounds(limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime, shape: str) -> str:
+def _in_bounds(limits: dict[str, dt.datetime], first: dt.datetime, last: dt.datetime, has_date: bool) -> str:
     """Clock times between the limits: seconds with any fraction, and the last one perhaps without."""
+
+    def written(seconds: int) -> str:
+        moment = first + dt.timedelta(seconds=seconds)
+        return (moment if has_date else moment.time()).isoformat()
+
     start, end = 0, (last - first) // _ONE_SECOND
     end_alone = end  # the last second that may be written without a fraction
     for name, limit in limits.items():
@@ -110,17 +113,12 @@ def _in_bounds(limits: dict[str, dt.datetime], first: dt.datetime, last: dt.date
             end_alone = min(end_alone, second - (name == "lt" and not fraction))
     alternatives = []
     if start <= end:
-        alternatives.append(between(_written(first, start, shape), _written(first, end, shape)) + _FRACTION)
+        alternatives.append(between(written(start), written(end)) + _FRACTION)
     if end < end_alone and start <= end_alone:
-        alternatives.append(literal(_written(first, end_alone, shape)))
+        alternatives.append(literal(written(end_alone)))
     if not alternatives:
         raise ValueError("no time is inside the bounds")
     return either(*alternatives)
-
-
-def _written(first: dt.datetime, seconds: int, shape: str) -> str:
-    moment = first + dt.timedelta(seconds=seconds)
-    return moment.strftime(shape).rjust(len("2000-01-01T00:00:00") if "Y" in shape else 0, "0")  # %Y may be short
 
 
 _WHOLE = "[0-9]{1,6}"

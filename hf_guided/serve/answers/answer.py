@@ -106,13 +106,7 @@ class Content:
 
 
 class Answer:
-    """An answer, from tokens to parts; each part is given as soon as its kind is known.
-
-    Args:
-        index: in the whole response.
-        job: that generates it.
-        guide: of the model.
-    """
+    """An answer, from tokens to parts; each part is given as soon as its kind is known."""
 
     def __init__(self, index: int, job: Job, guide: Guide):
         constraint, compiled = job.guided.constraint, job.guided.compiled
@@ -131,10 +125,9 @@ class Answer:
         self._stops = StopStrings(job.stop)
         self._thinking = None
         self._row, self._limit = Row(None), None  # in its thinking: where that ends, the row says whether it was cut
-        if gate is not None and compiled is not None:
+        if gate is not None:
             stops = guide.vocabulary.stops_with_logits(job.stop_token_ids)
             self._row, self._limit = first_row(job, stops, job.prompt)
-        if gate is not None:
             self._thinking = ThinkingReader(
                 gate,
                 job.prompt,
@@ -170,9 +163,7 @@ class Answer:
         return self._total_logprob / max(1, len(self._reported))
 
     def take(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Delta:
-        """Add tokens, and log probabilities of these or of earlier ones; nothing after the end."""
-        if self.finish_reason is not None:
-            return Delta([], [])
+        """Add tokens, and log probabilities of these or of earlier ones; not after the end."""
         if not self._answered:
             for token_id in token_ids:
                 self._row.advance(token_id)
@@ -189,21 +180,11 @@ class Answer:
         return self._delta(parts)
 
     def end(self, reason: EndReason, *, shortened: bool = False, log_mass: float | None = None) -> Delta:
-        """The last of it, with the text that was held back.
-
-        Args:
-            reason: why it ended.
-            shortened: whether the token limit changed it.
-            log_mass: see ``GuidedResult``; None if it is not known, or not to be shown.
-        """
-        if self.finish_reason is not None:
-            return Delta([], [])
-        delta = self._delta(list(self._rest()), ended=True)
-        start = self._start
+        """The last addition: the text that was held back, and what is to be shown of what limited the answer."""
+        delta, start = self._delta(list(self._rest()), ended=True), self._start
         if start != 0:
             self.num_thinking_tokens = sum(start is None or end <= start for _, end in self._tokens)
-        called = reason == "stop" and self.content.calls
-        self.finish_reason = "tool_calls" if called else reason
+        self.finish_reason = "tool_calls" if reason == "stop" and self.content.calls else reason
         log_mass = None if log_mass is None else _finite(log_mass)
         self.limited = Limited(shortened, thinking_was_cut(self._row.engine, self._limit), log_mass)
         return delta._replace(finish_reason=self.finish_reason, limited=self.limited)

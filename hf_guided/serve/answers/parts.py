@@ -34,13 +34,7 @@ class Thinking(NamedTuple):
 
 
 class CallBegins(NamedTuple):
-    """A tool call, before its arguments.
-
-    Args:
-        number: 0 for the first call of an answer.
-        name: of the tool.
-        id: of the call, for the answer of the tool.
-    """
+    """A tool call, before its arguments; the first one of an answer has the number 0."""
 
     number: int
     name: str
@@ -48,12 +42,7 @@ class CallBegins(NamedTuple):
 
 
 class CallArguments(NamedTuple):
-    """A piece of a tool call's arguments, which together are one JSON object.
-
-    Args:
-        number: of the call.
-        text: the piece.
-    """
+    """A piece of the arguments of the tool call with this number; together they are one JSON object."""
 
     number: int
     text: str
@@ -63,11 +52,7 @@ Part: TypeAlias = "Text | Thinking | CallBegins | CallArguments"
 
 
 class StopStrings:
-    """Passes an answer's bytes on, up to the first stop string.
-
-    Args:
-        stops: the texts.
-    """
+    """Passes an answer's bytes on, up to the first stop string."""
 
     def __init__(self, stops: Sequence[str]):
         self._stops = [stop.encode() for stop in stops]

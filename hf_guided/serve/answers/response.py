@@ -1,5 +1,6 @@
 """The answers of /v1/responses: a list of items (reasoning, message, function calls), or typed events that build it."""
 
+# ruff: noqa: D102 - methods without docstrings are those of Writer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -26,24 +27,23 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-_IDS = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_"}
+# The beginning of an item's id, and the fields that all items of its kind have.
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "reasoning": ("rs_", {"summary": []}),
+    "message": ("msg_", {"role": "assistant"}),
+    "function_call": ("fc_", {}),
+}
 # The type of an item's one part of content; a function call has none.
 _PARTS = {"reasoning": "reasoning_text", "message": "output_text"}
 
 
 class _Item:
-    """An item that may still grow.
-
-    Args:
-        kind: "reasoning", "message" or "function_call".
-        text: of the item; of a function call its arguments.
-        logprobs: of the tokens of a message.
-        fields: that it has from the beginning.
-    """
+    """An item that may still grow, of a kind of ``_KINDS``; the text of a function call is its arguments."""
 
     def __init__(self, kind: str, text: str = "", logprobs: Sequence[dict[str, Any]] = (), **fields: Any):
         self.kind, self.text, self.logprobs = kind, text, [*logprobs]
-        self.fields = {"id": new_id(_IDS[kind]), "type": kind, **fields}
+        prefix, shared = _KINDS[kind]
+        self.fields = {"id": new_id(prefix), "type": kind, **shared, **fields}
 
     def part(self, text: str) -> dict[str, Any]:
         """The item's part of content, with this text."""
@@ -58,18 +58,6 @@ class _Item:
         return {**item, "content": [] if status == "in_progress" else [self.part(self.text)]}
 
 
-def _reasoning(text: str = "") -> _Item:
-    return _Item("reasoning", text, summary=[])
-
-
-def _message(text: str = "", logprobs: Sequence[dict[str, Any]] = ()) -> _Item:
-    return _Item("message", text, logprobs, role="assistant")
-
-
-def _function_call(name: str, call_id: str, arguments: str = "") -> _Item:
-    return _Item("function_call", arguments, name=name, call_id=call_id)
-
-
 class ResponseWriter(Writer):
     """There is one answer."""
 
@@ -80,28 +68,25 @@ class ResponseWriter(Writer):
         self._number = 0  # number of the next event
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Writer``."""
         [answer] = answers
         logprobs = self._shown(answer.logprobs)
         for run in answer.content.runs:
             if isinstance(run, Thinking):
-                self._items.append(_reasoning(run.text))
+                self._items.append(_Item("reasoning", run.text))
             elif isinstance(run, Text):
-                self._items.append(_message(run.text, logprobs))  # tokens after a call have none
+                self._items.append(_Item("message", run.text, logprobs))  # tokens after a call have none
                 logprobs = []
             else:
-                self._items.append(_function_call(run.name, run.id, run.arguments))
+                self._items.append(_Item("function_call", run.arguments, name=run.name, call_id=run.id))
         if all(item.kind == "reasoning" for item in self._items):
-            self._items.append(_message("", logprobs))
+            self._items.append(_Item("message", "", logprobs))
         return self._finished(answer)
 
     def begin(self) -> Iterator[str]:
-        """See ``Writer``."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response("in_progress"))
 
     def add(self, index: int, delta: Delta) -> Iterator[str]:
-        """See ``Writer``."""
         logprobs = self._shown(delta.logprobs)
         texts = [part for part in delta.parts if isinstance(part, Text)]
         for part in delta.parts:
@@ -110,16 +95,14 @@ class ResponseWriter(Writer):
             yield from self._part(Text(""), logprobs)
         if delta.finish_reason is not None:
             if all(item.kind == "reasoning" for item in self._items):
-                yield from self._begin_item(_message())
+                yield from self._begin_item(_Item("message"))
             yield from self._end_item("completed" if delta.finish_reason != "length" else "incomplete")
 
     def finish(self, answers: Sequence[Answer]) -> Iterator[str]:
-        """See ``Writer``."""
         response = self._finished(answers[0])
         yield self._event(f"response.{response['status']}", response=response)
 
     def fail(self, error: RequestRefused) -> Iterator[str]:
-        """See ``Writer``."""
         detail = error.body["error"]
         yield self._event("error", code=detail["code"], message=detail["message"], param=detail["param"])
         code = "server_error" if error.status >= 500 else "invalid_prompt"
@@ -131,12 +114,11 @@ class ResponseWriter(Writer):
 
     def _part(self, part: Part, logprobs: list[dict[str, Any]]) -> Iterator[str]:
         if isinstance(part, CallBegins):
-            yield from self._begin_item(_function_call(part.name, part.id))
+            yield from self._begin_item(_Item("function_call", name=part.name, call_id=part.id))
             return
-        if isinstance(part, Thinking) and not self._is_open("reasoning"):
-            yield from self._begin_item(_reasoning())
-        if isinstance(part, Text) and not self._is_open("message"):
-            yield from self._begin_item(_message())
+        kind = "reasoning" if isinstance(part, Thinking) else "message" if isinstance(part, Text) else None
+        if kind is not None and not self._is_open(kind):
+            yield from self._begin_item(_Item(kind))
         item = self._open
         assert item is not None
         item.text += part.text
@@ -191,7 +173,7 @@ class ResponseWriter(Writer):
         prompt, made = self._num_prompt_tokens, answer.num_tokens
         return {
             **response,
-            **own_fields(answer.finish_reason, answer.limited),
+            **own_fields(answer.limited),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [item.as_dict("completed") for item in self._items[:-1]]
             + [item.as_dict(response["status"]) for item in self._items[-1:]],

@@ -3,6 +3,7 @@
 Streams are server-sent events.
 """
 
+# ruff: noqa: D102 - methods without docstrings are those of Writer
 from __future__ import annotations
 
 import json
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 
 from ..error_responses import RequestRefused
 from ..job import Call
-from .answer import NOT_LIMITED, Answer, Delta, Limited, ShownToken
+from .answer import Answer, Delta, Limited, ShownToken
 from .parts import CallArguments, CallBegins, Part, Text, Thinking
 
 DONE = "data: [DONE]\n\n"
@@ -42,10 +43,8 @@ def listed_logprobs(tokens: Sequence[ShownToken]) -> list[dict[str, Any]]:
     return [{**plain(t.data, t.logprob), "top_logprobs": [plain(*other) for other in t.top]} for t in tokens]
 
 
-def own_fields(finish_reason: str | None, limited: Limited) -> dict[str, Any]:
-    """The field of a choice, or of a response, that OpenAI's API does not have; when the answer has ended."""
-    if finish_reason is None:
-        return {}
+def own_fields(limited: Limited) -> dict[str, Any]:
+    """The field of a choice that has ended, or of a response, that OpenAI's API does not have."""
     return {"hf_guided": {name: value for name, value in limited._asdict().items() if value is not None}}
 
 
@@ -112,6 +111,13 @@ class _ChunkWriter(Writer):
     def _body(self, choices: list[dict[str, Any]], generated: Sequence[Answer]) -> dict[str, Any]:
         return {**self._head(self.kinds[0]), "choices": choices, "usage": self._usage(generated)}
 
+    def _choice(
+        self, index: int, content: dict[str, Any], logprobs: dict[str, Any] | None, end: Answer | Delta | None
+    ) -> dict[str, Any]:
+        """A choice, or a part of one, which may be its end."""
+        reason, own = (None, {}) if end is None else (end.finish_reason, own_fields(end.limited))
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": reason, **own}
+
     def _chunk(self, choice: dict[str, Any]) -> str:
         usage = {"usage": None} if self._call.include_usage else {}
         return event({**self._head(self.kinds[1]), "choices": [choice], **usage})
@@ -135,33 +141,24 @@ class ChatWriter(_ChunkWriter):
     kinds = ("chat.completion", "chat.completion.chunk")
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Writer``."""
-        choices = [
-            {
-                "index": index,
-                "message": self._message(answer),
-                "logprobs": None if self._call.logprobs is None else _chat_logprobs(answer.logprobs),
-                "finish_reason": answer.finish_reason,
-                **own_fields(answer.finish_reason, answer.limited),
-            }
-            for index, answer in enumerate(answers)
-        ]
+        choices = []
+        for index, answer in enumerate(answers):
+            logprobs = None if self._call.logprobs is None else _chat_logprobs(answer.logprobs)
+            choices.append(self._choice(index, {"message": self._message(answer)}, logprobs, answer))
         return self._body(choices, generated)
 
     def begin(self) -> Iterator[str]:
-        """See ``Writer``."""
         for index in self._indices():
             yield self._delta(index, {"role": "assistant", "content": ""})
 
     def add(self, index: int, delta: Delta) -> Iterator[str]:
-        """See ``Writer``."""
         deltas = [_delta_of(part) for part in delta.parts]
         if not deltas and delta.logprobs:
             deltas = [{"content": ""}]
         for number, made in enumerate(deltas, 1):
             yield self._delta(index, made, delta.logprobs if number == len(deltas) else ())
         if delta.finish_reason is not None:
-            yield self._delta(index, {}, finish_reason=delta.finish_reason, limited=delta.limited)
+            yield self._delta(index, {}, end=delta)
 
     def _message(self, answer: Answer) -> dict[str, Any]:
         content = answer.content
@@ -177,16 +174,10 @@ class ChatWriter(_ChunkWriter):
         return message
 
     def _delta(
-        self,
-        index: int,
-        delta: dict[str, Any],
-        logprobs: Sequence[ShownToken] = (),
-        finish_reason: str | None = None,
-        limited: Limited = NOT_LIMITED,
+        self, index: int, delta: dict[str, Any], logprobs: Sequence[ShownToken] = (), end: Delta | None = None
     ) -> str:
         shown = _chat_logprobs(logprobs) if logprobs else None
-        choice = {"index": index, "delta": delta, "logprobs": shown, "finish_reason": finish_reason}
-        return self._chunk(choice | own_fields(finish_reason, limited))
+        return self._chunk(self._choice(index, {"delta": delta}, shown, end))
 
 
 def _delta_of(part: Part) -> dict[str, Any]:
@@ -213,55 +204,39 @@ class CompletionWriter(_ChunkWriter):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._offsets = [
-            len(self._echo(index)) for index in self._indices()
-        ]  # of the next token with a log probability
+        # Of the next token with a log probability, in each answer.
+        self._offsets = [len(self._echo(index)) for index in self._indices()]
 
     def whole(self, answers: Sequence[Answer], generated: Sequence[Answer]) -> dict[str, Any]:
-        """See ``Writer``."""
         choices = [
-            self._choice(
-                index,
-                self._echo(index) + answer.content.text,
-                answer.logprobs,
-                answer.finish_reason,
-                answer.limited,
-            )
+            self._text(index, self._echo(index) + answer.content.text, answer.logprobs, answer)
             for index, answer in enumerate(answers)
         ]
         return self._body(choices, generated)
 
     def begin(self) -> Iterator[str]:
-        """See ``Writer``."""
         for index in self._indices():
             if echo := self._echo(index):
-                yield self._chunk(self._choice(index, echo))
+                yield self._chunk(self._text(index, echo))
 
     def add(self, index: int, delta: Delta) -> Iterator[str]:
-        """See ``Writer``."""
         text = "".join(part.text for part in delta.parts if isinstance(part, (Text, Thinking, CallArguments)))
         if text or delta.logprobs:
-            yield self._chunk(self._choice(index, text, delta.logprobs))
+            yield self._chunk(self._text(index, text, delta.logprobs))
         if delta.finish_reason is not None:
-            yield self._chunk(self._choice(index, "", (), delta.finish_reason, delta.limited))
+            yield self._chunk(self._text(index, "", end=delta))
 
     def _echo(self, index: int) -> str:
         return self._echoes[index // self._call.num_answers]
 
-    def _choice(
-        self,
-        index: int,
-        text: str,
-        logprobs: Sequence[ShownToken] = (),
-        finish_reason: str | None = None,
-        limited: Limited = NOT_LIMITED,
+    def _text(
+        self, index: int, text: str, logprobs: Sequence[ShownToken] = (), end: Answer | Delta | None = None
     ) -> dict[str, Any]:
         shown = None
         if self._call.logprobs is not None:
             shown = _completion_logprobs(logprobs, self._offsets[index])
             self._offsets[index] += len(b"".join(token.data for token in logprobs).decode(errors="replace"))
-        choice = {"index": index, "text": text, "logprobs": shown, "finish_reason": finish_reason}
-        return choice | own_fields(finish_reason, limited)
+        return self._choice(index, {"text": text}, shown, end)
 
 
 def _completion_logprobs(tokens: Sequence[ShownToken], offset: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The body of /v1/chat/completions: messages and their content, tools, thinking; what chat templates read of them."""
 
+# ruff: noqa: D101 - objects of requests have the names of the API, and need no other words
 from __future__ import annotations
 
 import inspect
@@ -26,7 +27,7 @@ from .generation import (
     Defaults,
     GenerationFields,
     LogprobCount,
-    check_logprobs,
+    check_most,
     fields_with,
     read_call,
 )
@@ -42,22 +43,16 @@ class TextPart(HistoryPart):
 
 
 class ImageUrl(HistoryPart):
-    """The place of an image."""
-
     other_fields = {"detail": ("auto",)}
     url: str
 
 
 class ImagePart(HistoryPart):
-    """An image."""
-
     type: Literal["image_url"]
     image_url: ImageUrl
 
 
 class InputImage(HistoryPart):
-    """An image in /v1/responses."""
-
     other_fields = {"detail": ("auto",)}
     type: Literal["input_image"]
     image_url: str
@@ -153,40 +148,30 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class CalledFunction(HistoryPart):
-    """The function of a call."""
-
     other_fields = fields_with((), "args input kwargs parameters")  # names that other notations have for arguments
     name: Name
     arguments: Arguments = {}
 
 
 class MessageToolCall(HistoryPart):
-    """A call that the assistant has made."""
-
     type: Literal["function"] = "function"
     id: str | None = None
     function: CalledFunction
 
 
 class SystemMessage(HistoryPart):
-    """Instructions."""
-
     role: Literal["system", "developer"]
     content: Texts
     name: str | None = None
 
 
 class UserMessage(HistoryPart):
-    """A message of the user."""
-
     role: Literal["user"]
     content: UserContent
     name: str | None = None
 
 
 class AssistantMessage(HistoryPart):
-    """A message of the model."""
-
     other_fields = {"refusal": ()}
     role: Literal["assistant"]
     content: AssistantContent = []
@@ -197,8 +182,6 @@ class AssistantMessage(HistoryPart):
 
 
 class ToolMessage(HistoryPart):
-    """The answer of a tool."""
-
     role: Literal["tool"]
     content: Texts
     tool_call_id: str
@@ -243,8 +226,6 @@ def _rendered(message: Message, path: str, defaults: Defaults) -> dict[str, Any]
 
 
 class Function(Part):
-    """A function that a model may call."""
-
     other_fields = {
         "defer_loading": (False,),
         "allowed_callers": (["direct"],),
@@ -271,7 +252,7 @@ def _nested(tool: Any) -> Any:
 
 
 def flat_as_nested(tool: Any) -> Any:
-    """The same, where a tool without any field but its type is a flat one too."""
+    """A tool in the nested form, where one without any field but its type is a flat one too."""
     if not isinstance(tool, dict) or "function" in tool:
         return tool
     function = {name: value for name, value in tool.items() if name != "type"}
@@ -366,14 +347,12 @@ def read_chat_call(
     call = read_call(kind, fields, body, defaults, length_fields)
     variables, think = read_thinking(fields.chat_template_kwargs, effort, defaults)
     most = fields.top_logprobs or 0
-    check_logprobs("top_logprobs", most, defaults.limits)
+    check_most("top_logprobs", most, defaults.limits.max_logprobs)
     prompt = Chat(messages, shown_tools(call.constraint, fields.tool_choice), variables)
     return replace(call, prompts=(prompt,), logprobs=most if logprobs else None, think=think)
 
 
 class ChatBody(ChatFields, CompletionFields):
-    """The fields of a chat."""
-
     other_fields = {
         **fields_with(
             (),

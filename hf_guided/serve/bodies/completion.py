@@ -8,7 +8,7 @@ from typing import Any
 from ..error_responses import expected, refused
 from ..job import Call, Prompt
 from .fields import read
-from .generation import CompletionFields, Defaults, LogprobCount, check_logprobs, check_tokens, read_call
+from .generation import CompletionFields, Defaults, LogprobCount, check_most, check_tokens, read_call
 
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
@@ -32,7 +32,7 @@ def read_completion(body: object, defaults: Defaults) -> Call:
     assert isinstance(body, dict)
     call = read_call("completion", completion, body, defaults, ("max_tokens",))
     if completion.logprobs is not None:
-        check_logprobs("logprobs", completion.logprobs, defaults.limits)
+        check_most("logprobs", completion.logprobs, defaults.limits.max_logprobs)
         if completion.echo:
             raise refused("echo", "log probabilities of prompts are not supported; leave out echo, or logprobs")
     most = defaults.limits.max_answer_tokens or _DEFAULT_MAX_TOKENS
@@ -53,8 +53,7 @@ def _prompts(given: Any, defaults: Defaults) -> tuple[Prompt, ...]:
         raise expected("prompt", "a text, token ids, or a list of these", given)
     if type(given[0]) is int:
         return (_prompt(given, "prompt", defaults),)
-    if len(given) > defaults.limits.max_prompts:
-        raise refused("prompt", f"expected {defaults.limits.max_prompts} prompts at most, got {len(given)}")
+    check_most("prompt", len(given), defaults.limits.max_prompts, " prompts")
     return tuple(_prompt(prompt, f"prompt.{i}", defaults) for i, prompt in enumerate(given))
 
 

@@ -196,20 +196,18 @@ def _plain(body: object) -> dict[str, Any]:
     return body
 
 
-def _problem_of_value(value: Any) -> str | None:
+def _problem_of_value(value: str | float | bool | None) -> str | None:
     if isinstance(value, str):
         return None if is_text(value) else "expected text, got half of a surrogate pair"
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, float):
         return None if math.isfinite(value) else f"expected a finite number, got {value}"
-    if isinstance(value, int):
-        return None if value.bit_length() <= _MOST_BITS else "expected a number below 1e308, got a larger one"
-    return f"expected JSON, got a {type(value).__name__}"
+    return None if value.bit_length() <= _MOST_BITS else "expected a number below 1e308, got a larger one"
 
 
 def is_text(text: str) -> bool:
-    """Whether it has no half of a surrogate pair."""
+    """Whether a text has no half of a surrogate pair."""
     if text.isascii():
         return True
     try:
@@ -260,13 +258,7 @@ def _tag_of(found: Mapping[str, Any]) -> str:
 
 
 def _path_in(body: object, steps: Iterable[int | str], missing: bool = False) -> str:
-    """The path of a field, without what pydantic puts between its steps: the kinds of messages and parts.
-
-    Args:
-        body: what was read.
-        steps: names and indices.
-        missing: the last step is the name of a field that is not there.
-    """
+    """The path of a field, perhaps a missing one, without the kinds of messages and parts between pydantic's steps."""
     steps, path = [*steps], []
     last = [str(steps.pop())] if missing else []
     for step, following in zip(steps, [*steps[1:], *last, None], strict=False):

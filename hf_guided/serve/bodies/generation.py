@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 from transformers import GenerationConfig
 
-from ...constraints.response_format import TEXT_FORMAT, from_response_format
+from ...constraints.coerce import KINDS, TEXT_FORMAT, from_response_format
 from ...constraints.tool_calls import ToolCalls
-from ...constraints.values import Choice, Constraint, Grammar, JsonObject, JsonSchema, Regex, StructuralTag, laid_out
+from ...constraints.tool_choice import read_choice
+from ...constraints.values import Constraint, Grammar, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
 from ..job import FILTERS, Call, Kind, Sampling
 from ..options import ServeLimits, ServeOptions
@@ -43,11 +44,6 @@ class Defaults:
     takes_images: bool = False
     template_variables: frozenset[str] | None = None
     takes_any_arguments: bool = False
-
-    @cached_property
-    def model_name(self) -> str:
-        """The name of the model for clients."""
-        return self.options.public_name
 
     @property
     def limits(self) -> ServeLimits:
@@ -247,17 +243,17 @@ def check_model(name: str | None, defaults: Defaults) -> None:
     Raises:
         RequestRefused: 404, as OpenAI answers.
     """
-    known = defaults.model_name
+    known = defaults.options.public_name
     if name is not None and name != known:
         raise refused(
             "model", f"this server has only {known!r}; ask for it, or leave the field out", "model_not_found", 404
         )
 
 
-def check_logprobs(param: str, number: int, limits: ServeLimits) -> None:
-    """Refuse more alternatives than the limit."""
-    if number > limits.max_logprobs:
-        raise refused(param, f"expected {limits.max_logprobs} at most, got {number}")
+def check_most(param: str, number: int, most: int, what: str = "") -> None:
+    """Refuse a number above a limit."""
+    if number > most:
+        raise refused(param, f"expected {most}{what} at most, which is the server's limit, got {number}")
 
 
 # How tokens are chosen.
@@ -289,8 +285,7 @@ def _read_sampling(body: GenerationFields, defaults: Defaults, *, several: bool)
 
 def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]:
     most, vocab_size = defaults.limits.max_logit_bias, defaults.vocab_size
-    if len(given) > most:
-        raise refused("logit_bias", f"expected {most} entries at most, got {len(given)}")
+    check_most("logit_bias", len(given), most, " entries")
     bias: dict[int, float] = {}
     for key, value in given.items():
         if not (key.isascii() and key.isdigit() and len(key) <= 10 and int(key) < vocab_size):
@@ -307,9 +302,8 @@ def _read_bias(given: Mapping[str, Any], defaults: Defaults) -> dict[int, float]
 def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int]:
     """The numbers of answers to a prompt that are given, and that are generated."""
     best_of = body.n if body.best_of is None else body.best_of
-    for name, number in (("n", body.n), ("best_of", best_of)):
-        if number > limits.max_answers:
-            raise refused(name, f"expected {limits.max_answers} at most, got {number}")
+    check_most("n", body.n, limits.max_answers)
+    check_most("best_of", best_of, limits.max_answers)
     if best_of < body.n:
         raise refused("best_of", f"expected at least as many as n, which is {body.n}, got {best_of}")
     if best_of > body.n and body.stream:
@@ -319,10 +313,8 @@ def _read_numbers(body: CompletionFields, limits: ServeLimits) -> tuple[int, int
 
 def _check_stop(body: GenerationFields, defaults: Defaults) -> None:
     limits = defaults.limits
-    for name in ("stop", "stop_token_ids"):
-        number = len(getattr(body, name))
-        if number > limits.max_stop_strings:
-            raise refused(name, f"expected {limits.max_stop_strings} at most, got {number}")
+    check_most("stop", len(body.stop), limits.max_stop_strings)
+    check_most("stop_token_ids", len(body.stop_token_ids), limits.max_stop_strings)
     for i, text in enumerate(body.stop):
         if not 0 < len(text) <= limits.max_stop_chars:
             raise refused(f"stop.{i}", f"expected 1 to {limits.max_stop_chars} characters, got {len(text)}")
@@ -342,8 +334,7 @@ def _read_max_tokens(given: Mapping[str, int | None], most: int | None) -> int |
     if len(set(said.values())) > 1:
         raise refused(next(iter(said)), f"expected one number of tokens, got {' and '.join(said)} with different ones")
     for name, number in said.items():
-        if most is not None and number > most:
-            raise refused(name, f"expected {most} at most, which is the server's limit, got {number}")
+        check_most(name, number, number if most is None else most)
         return number
     return None
 
@@ -351,16 +342,8 @@ def _read_max_tokens(given: Mapping[str, int | None], most: int | None) -> int |
 # What constrains answers.
 
 _MAKERS: dict[str, Callable[[Any], Constraint]] = {
-    "structured_outputs.json": JsonSchema,
-    "structured_outputs.regex": Regex,
-    "structured_outputs.choice": Choice,
-    "structured_outputs.grammar": Grammar,
-    "structured_outputs.json_object": lambda _: JsonObject(),
-    "structured_outputs.structural_tag": StructuralTag,
-    "guided_json": JsonSchema,
-    "guided_regex": Regex,
-    "guided_choice": Choice,
-    "guided_grammar": Grammar,
+    **{f"structured_outputs.{kind}": make for kind, make in KINDS.items()},
+    **{f"guided_{kind}": KINDS[kind] for kind in ("json", "regex", "choice", "grammar")},
     "regex": Regex,
     "json_schema": JsonSchema,
     "ebnf": Grammar,
@@ -372,11 +355,7 @@ _FIELDS = {"response_format", "text", "tools", "tool_choice", "parallel_tool_cal
 
 
 def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constraint | None, str | None]:
-    """The constraint of a request, and the field that holds it: a format, or tools, beside which there may be a format.
-
-    Args:
-        body: of the request, after its model has checked it.
-        defaults: the notation of tool calls, and the layout of JSON.
+    """The constraint of a checked request, and its field: a format, or tools, beside which there may be a format.
 
     Raises:
         RequestRefused: malformed, too large, or more than one format.
@@ -406,9 +385,11 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     # With tool_choice "none" only the format of the answer counts. A required call without tools is an error.
     if not (tools or choice not in (None, "auto")) or (choice == "none" and (format is not None or not tools)):
         return format, param
+    choice, parallel = "auto" if choice is None else choice, given.get("parallel_tool_calls") is not False
+    with naming("tool_choice"):
+        read_choice(choice, [tool["function"]["name"] for tool in tools])
     with naming("tools"):
-        parallel = given.get("parallel_tool_calls") is not False
-        calls = ToolCalls(tools, options.tool_format, "auto" if choice is None else choice, parallel, format)
+        calls = ToolCalls(tools, options.tool_format, choice, parallel, format)
         if options.enforce == "strict-only":
             calls = calls.with_any_object(calls.lenient)
         return calls, "tools"

@@ -1,5 +1,6 @@
 """The body of /v1/responses, whose input becomes the messages of a chat."""
 
+# ruff: noqa: D101 - objects of requests have the names of the API, and need no other words
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -39,16 +40,12 @@ class InputMessage(HistoryPart):
 
 
 class OutputMessage(HistoryPart):
-    """A message of the model."""
-
     type: Literal["message"] = "message"
     role: Literal["assistant"]
     content: AssistantContent
 
 
 class FunctionCall(HistoryPart):
-    """A call that the model has made."""
-
     other_fields = fields_with((), "caller namespace async")
     type: Literal["function_call"]
     call_id: str
@@ -57,8 +54,6 @@ class FunctionCall(HistoryPart):
 
 
 class FunctionCallOutput(HistoryPart):
-    """The answer of a function."""
-
     other_fields = fields_with((), "caller namespace")
     type: Literal["function_call_output"]
     call_id: str
@@ -67,15 +62,11 @@ class FunctionCallOutput(HistoryPart):
 
 
 class Thought(HistoryPart):
-    """A text of thinking."""
-
     type: Literal["reasoning_text", "summary_text"]
     text: str
 
 
 class ReasoningItem(HistoryPart):
-    """Thinking of the model."""
-
     other_fields = {"encrypted_content": ()}
     type: Literal["reasoning"]
     content: List[Thought] = []
@@ -182,8 +173,6 @@ def _few_texts(value: Any) -> Any:
 
 
 class Reasoning(Part):
-    """Settings of the thinking."""
-
     other_fields = {
         "context": ("auto",),
         "generate_summary": ("auto",),
@@ -194,8 +183,6 @@ class Reasoning(Part):
 
 
 class TextConfig(Part):
-    """The format of the text."""
-
     other_fields = {"verbosity": ("medium",)}
     format: dict[str, Any] | None = None
 
@@ -207,8 +194,6 @@ class ResponseStreamOptions(Part):
 
 
 class ResponseBody(ChatFields):
-    """The fields of a response."""
-
     other_fields = {
         **fields_with(
             (),

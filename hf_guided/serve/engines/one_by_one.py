@@ -28,13 +28,7 @@ from .sampler import answer_seeds, generation_config, own_processors
 
 
 class OneByOne(Engine):
-    """Generates on one thread; see ``Engine``.
-
-    Args:
-        model: a transformers model.
-        guide: for it.
-        surroundings: entered around each job, on the engine's thread.
-    """
+    """Generates on one thread, which enters ``surroundings`` around each job; see ``Engine``."""
 
     def __init__(self, model: Any, guide: Guide, surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext):
         super().__init__(model, "hf-guided-one-by-one")
@@ -93,14 +87,7 @@ class OneByOne(Engine):
 
 
 class _AnswerListener(TokenListener):
-    """Makes events of the rows of one call.
-
-    Args:
-        running: their job.
-        answers: for each row the answer's number.
-        prompt: the tokens that the answers follow.
-        vocabulary: of the tokens.
-    """
+    """Makes events of the rows of one call, of which each has the number of its answer, after a prompt."""
 
     def __init__(self, running: RunningJob, answers: Sequence[int], prompt: Sequence[int], vocabulary: Vocabulary):
         self.call: GuidedCall | None = None  # set before it runs

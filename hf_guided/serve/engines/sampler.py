@@ -74,11 +74,8 @@ def generation_config(model: Any, job: Job) -> GenerationConfig:
 def own_processors(job: Job, prompt_length: int) -> LogitsProcessorList:
     """The processors of a job that transformers does not have.
 
-    They run before the mask, so none may forbid tokens: those that it leaves could all be forbidden by the mask.
-
-    Args:
-        job: the job.
-        prompt_length: tokens before the answer in the ids that the processors get.
+    They run before the mask, so none may forbid tokens: those that it leaves could all be forbidden by the mask. The
+    ids that they get have ``prompt_length`` tokens before the answer.
     """
     sampling, processors = job.sampling, LogitsProcessorList()
     if sampling.presence_penalty or sampling.frequency_penalty:
@@ -133,11 +130,7 @@ class OccurrencePenalties(LogitsProcessor):  # type: ignore[misc]  # transformer
 
 
 class LogitBias(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
-    """Adds to the logits of some tokens.
-
-    Args:
-        bias: token ids, and what is added to their logits.
-    """
+    """Adds a number to the logits of each of some token ids."""
 
     keeps_no_state = True
 
@@ -203,16 +196,11 @@ class SharedAnswer:
         return self.running.job
 
     @property
-    def samples(self) -> bool:
-        """Whether its tokens are drawn rather than the most likely ones."""
-        return self.job.sampling.draws
-
-    @property
     def batch_key(self) -> Hashable:
         """Answers with equal keys can be processed in one call; those whose processors read the output are alone."""
         if self.scoring.wants_batch:
             return id(self)
-        return self.samples, *(getattr(self.job.sampling, name) for name in FILTERS)
+        return self.job.sampling.draws, *(getattr(self.job.sampling, name) for name in FILTERS)
 
     @property
     def num_generated(self) -> int:
@@ -221,7 +209,7 @@ class SharedAnswer:
 
     @property
     def is_open(self) -> bool:
-        """Whether its tokens are still wanted."""
+        """Whether further tokens are still wanted."""
         return self.running.is_open(self.number)
 
     def fail(self, error: Exception) -> None:
@@ -249,10 +237,8 @@ class SharedAnswer:
         left = self._tokens_left(self.num_generated)
         if self._after_choice and self.forced_text is not None:
             self._after_choice = False
-            forced, narrowed = (
-                self.forced_text.advance(self.row, self.ids, left, loose=False),
-                self.forced_text.narrowed,
-            )
+            forced = self.forced_text.advance(self.row, self.ids, left, loose=False)
+            narrowed = self.forced_text.narrowed
             self._forced.extend((each, narrowed.get(index)) for index, each in enumerate(forced.token_ids))
         if self._forced:
             token_id, self._narrowed = self._forced[0]
@@ -297,8 +283,7 @@ class SharedAnswer:
             steps, log_masses = self._limit.steps(0, len(made)), self._limit.log_masses(0, len(made))
             if self.row.matcher is None and self.job.log_mass:
                 log_masses = [0.0] * len(made)
-            last = ended(self.number, self.job, made, steps, log_masses, self.vocabulary)
-            self.running.emit(last)
+            self.running.emit(ended(self.number, self.job, made, steps, log_masses, self.vocabulary))
 
     def _tokens_left(self, num_generated: int) -> int | None:
         return None if self.budget is None else self.budget - num_generated
@@ -388,7 +373,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         answers = [self._batch[row] for row in rows]
         ids = [answer.ids for answer in answers]
         scores = answers[0].scoring(ids, logits, lambda unmasked: self._apply_masks(unmasked, rows))
-        final = scores + _noise(answers, scores) if answers[0].samples else scores
+        final = scores + _noise(answers, scores) if answers[0].job.sampling.draws else scores
         recorded = [i for i, answer in enumerate(answers) if answer.job.top_logprobs is not None]
         if recorded:
             token_ids = final[recorded].argmax(-1).tolist()

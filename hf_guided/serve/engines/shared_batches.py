@@ -34,11 +34,7 @@ _WATCH_S = 0.2  # how often the dispatcher looks whether the manager is alive
 
 
 class SharedBatches(Engine):
-    """Generates many answers at once; see ``Engine``.
-
-    Args:
-        model: a decoder of transformers.
-        guide: for it.
+    """Generates many answers of a decoder at once; see ``Engine``.
 
     Raises:
         UnsupportedModel: continuous batching cannot run the model.
@@ -85,16 +81,16 @@ class SharedBatches(Engine):
 
     def _run(self) -> None:
         while True:
+            running = None
             try:
                 running = self._queue.get(timeout=_WATCH_S)
-            except Empty:
-                running = None
-            else:
                 if running is None:
                     return
+            except Empty:
+                if self._manager is None:  # the next job tries to start one
+                    continue
             try:
-                if running is not None or self._manager is not None:
-                    self._ensure_running()
+                self._ensure_running()
                 if running is not None:
                     self._dispatch(running)
             except Exception as error:
@@ -207,12 +203,7 @@ _ANSWERS, _CONTEXT, _PREFILL = (32, 8, 2, 1), 8192, 512
 class BatchManager:
     """transformers' manager of continuous batching: sized, attached, watched and paused.
 
-    A dead one cannot be started again.
-
-    Args:
-        model: a decoder of transformers.
-        sampler: chooses the tokens.
-        deliver: gets each output of the manager, on its thread.
+    A dead one cannot be started again. It calls ``deliver`` with each output, on its thread.
     """
 
     def __init__(self, model: Any, sampler: BatchSampler, deliver: Callable[[Any], None]):
@@ -225,7 +216,7 @@ class BatchManager:
 
     @property
     def running(self) -> bool:
-        """Whether its thread is alive."""
+        """Whether the manager's thread is alive."""
         return bool(self._manager.is_running())
 
     @property
@@ -323,9 +314,7 @@ class _Outputs(Queue[Any]):
 def _config(model: Any, answers: int | None) -> ContinuousBatchingConfig:
     """The manager's config: without graphs and asynchronous batches, because every step runs Python for each answer.
 
-    Args:
-        model: the model.
-        answers: of full length, for which the cache has room; None takes the free memory of the device.
+    The cache has room for this number of answers of full length; None takes the free memory of the device.
     """
     room: dict[str, int] = {}
     if answers is not None:
