@@ -110,6 +110,7 @@ def _check_settings(settings: GenerationSettings) -> None:
 
 def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[GuidedResult[Any]]], SessionStats, float]:
     """Run prompts in one manager: the results of each prompt, the counters of all, and the seconds that it took."""
+    from ..hf.continuous_batching.attach import attach
     from ..hf.continuous_batching.compat import effective_config, first_processor
 
     prompts = [plan.inputs.tokens(i) for i in indices]
@@ -117,11 +118,11 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     longest = max(len(prompt) + budget for prompt, budget in zip(prompts, budgets, strict=True))
     began = time.perf_counter()
     config = effective_config(plan.model, dict(plan.generate_kwargs))
-    manager = plan.guide.attach(
-        plan.model.init_continuous_batching(
-            generation_config=config, continuous_batching_config=_batching_config(plan, longest)
-        )
+    manager = plan.model.init_continuous_batching(
+        generation_config=config, continuous_batching_config=_batching_config(plan, longest)
     )
+    # Guide.attach would ask for the guide's first model, and this one has been checked.
+    attach(manager, plan.guide.vocabulary, calls_of(plan.guide).tables, plan.guide.session)
     manager.start()
     done = False
     try:

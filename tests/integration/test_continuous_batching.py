@@ -717,3 +717,10 @@ def test_generate_wants_a_decoder() -> None:
         hg.generate(models.t5(tokenizer()), tokenizer(), "a", ["yes"], continuous_batching=True)
     with pytest.raises(hg.UnsupportedModel, match="cannot run MambaForCausalLM: .*this model has linear_attention"):
         hg.generate(FAMILIES["mamba"](tokenizer()), tokenizer(), "a", ["yes"], continuous_batching=True)
+
+
+def test_generate_asks_the_model_of_the_call() -> None:
+    """A guide that was made with another model of the same width and tokenizer serves this one too."""
+    of_t5 = hg.Guide(models.t5(tokenizer()), tokenizer())
+    [result] = hg.generate(model(), tokenizer(), "a", ["yes", "no"], guide=of_t5, continuous_batching=True)
+    assert result.value in ("yes", "no")
