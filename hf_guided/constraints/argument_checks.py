@@ -97,6 +97,18 @@ def _is_token_ids(value: Any) -> bool:
     return len(value) <= MOST_TOKENS and all(map(is_int, value))
 
 
+def _is_bias(value: Any) -> bool:
+    kind, pairs = (tuple, [*value.items()]) if isinstance(value, dict) else (list, value)
+    return (
+        isinstance(pairs, list)
+        and len(pairs) > 0
+        and all(
+            isinstance(token_ids, kind) and _is_token_ids(token_ids) and min(token_ids) >= 0 and isinstance(bias, float)
+            for token_ids, bias in pairs
+        )
+    )
+
+
 FLAG = Rule("True or False", lambda value: isinstance(value, bool) or (is_int(value) and value in (0, 1)))
 STREAMER = Rule(
     "an object with put() and end(), as transformers.TextStreamer has",
@@ -189,8 +201,8 @@ SETTINGS: dict[str, Rule] = {
     "num_return_sequences": whole(1, step="pass how many answers each prompt gets, or leave it out"),
     "prefix_allowed_tokens_fn": Rule("a function of batch_id and input_ids", callable),
     "sequence_bias": Rule(
-        "a dict or list of token ids with biases",
-        lambda value: isinstance(value, (dict, list)) and len(value) > 0,
+        "a dict of tuples of token ids, or a list of lists of them, with a float as the bias of each",
+        _is_bias,
         "pass {(token_id,): bias}",
     ),
     "stop_strings": Rule(

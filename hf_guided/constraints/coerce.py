@@ -80,7 +80,7 @@ def coerce(value: Any) -> Constraint | None:
     if type(value).__module__.partition(".")[0] == "xgrammar":
         return StructuralTag(value)
     if isinstance(value, (bool, int, float, bytes, set, frozenset)):
-        raise InvalidConstraint(f"expected {EXPECTED}; got {shown(repr(value))} of type {type(value).__name__}")
+        raise InvalidConstraint(f"expected {EXPECTED}; got {shown(value)} of type {type(value).__name__}")
     return JsonSchema(value)  # a type; its error tells instances and functions from types
 
 

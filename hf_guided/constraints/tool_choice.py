@@ -78,7 +78,7 @@ def read_choice(choice: Any, names: Sequence[str]) -> tuple[str, tuple[str, ...]
     if choice not in MODES and choice not in names:
         known = f"{', '.join(map(repr, MODES))} or one of {list(names)}"
         near = did_you_mean(choice, (*MODES, *names)) if isinstance(choice, str) else ""
-        raise InvalidConstraint(f"{_PATH}: expected {known}, got {choice!r}{near}")
+        raise InvalidConstraint(f"{_PATH}: expected {known}, got {shown(choice)}{near}")
     if choice == "required" and not names:
         raise InvalidConstraint("ToolCalls: choice 'required' needs at least one tool, got none")
     return choice, tuple(names)
@@ -95,9 +95,9 @@ def _allowed(choice: Mapping[str, Any], names: Sequence[str]) -> tuple[str, tupl
     expect_keys(inner, ("mode", "tools"), path)
     mode, tools = inner.get("mode"), inner.get("tools")
     if mode not in ("auto", "required"):
-        raise InvalidConstraint(f"{path}.mode: expected 'auto' or 'required', got {mode!r}")
+        raise InvalidConstraint(f"{path}.mode: expected 'auto' or 'required', got {shown(mode)}")
     if not isinstance(tools, (list, tuple)) or not tools:
-        raise InvalidConstraint(f"{path}.tools: expected a list of at least one tool, got {tools!r}")
+        raise InvalidConstraint(f"{path}.tools: expected a list of at least one tool, got {shown(tools)}")
     allowed = set()
     for index, tool in enumerate(tools):
         name = _name(tool, f"{path}.tools[{index}]")

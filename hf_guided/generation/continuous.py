@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -96,9 +97,14 @@ def check_continuous(
 
 def _check_settings(settings: GenerationSettings) -> None:
     given = {name: settings.get(name) for name in _OF_ROWS}
-    ignored = {name: value for name, value in given.items() if value is not None and value not in _OF_ROWS[name]}
+    ignored = {
+        name: value
+        for name, value in given.items()
+        # An array that is compared with a list is no bool.
+        if value is not None and not (isinstance(value, (Number, list)) and value in _OF_ROWS[name])
+    }
     bias = settings.get("sequence_bias") or {}
-    if any(len(token_ids) > 1 for token_ids in dict(bias)):
+    if any(len(token_ids) > 1 for token_ids in (bias if isinstance(bias, dict) else [pair[0] for pair in bias])):
         ignored["sequence_bias"] = bias
     if ignored:
         raise InvalidArgument(

@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig, LlamaForCausalLM
@@ -658,6 +659,10 @@ def test_generate_samples_several_for_each_prompt() -> None:
                 "sequence_bias": {(65, 66): 4.0},
             }.items()
         ),
+        ({"sequence_bias": [[[65, 66], 4.0]]}, ValueError, "cannot apply sequence_bias="),
+        ({"begin_suppress_tokens": torch.tensor([97, 98])}, ValueError, "cannot apply begin_suppress_tokens="),
+        ({"begin_suppress_tokens": np.array([97, 98])}, ValueError, "cannot apply begin_suppress_tokens="),
+        ({"logits_processor": []}, hg.InvalidArgument, "takes only arguments of a generation config"),
     ],
 )
 def test_generate_refuses_what_a_manager_would_drop(arguments: dict[str, Any], error: type, says: str) -> None:
@@ -669,6 +674,7 @@ def test_generate_refuses_what_a_manager_would_drop(arguments: dict[str, Any], e
     "arguments",
     [
         {"sequence_bias": {(ord("7"),): 3.0}},
+        {"sequence_bias": [[[ord("7")], 3.0]]},  # as a checkpoint's generation config has it
         {"suppress_tokens": [ord("a"), ord("1")]},
         {"renormalize_logits": True},
         {"remove_invalid_values": True},

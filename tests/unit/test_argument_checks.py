@@ -72,6 +72,10 @@ WRONG = [
     ("logits_processor", len, "a list of logits processors"),
     ("stopping_criteria", 5, "a list of stopping criteria"),
     ("suppress_tokens", 5, "a list of token ids"),
+    ("sequence_bias", {65: 4.0}, "a dict of tuples of token ids"),
+    ("sequence_bias", {(65,): 4}, "a dict of tuples of token ids"),
+    ("sequence_bias", [[[-1], 4.0]], "a list of lists of them"),
+    ("sequence_bias", [[65, 4.0]], "a list of lists of them"),
     ("assistant_model", 5, "a model that can generate"),
     ("generation_config", {"num_beams": 2}, "a transformers.GenerationConfig"),
     ("continuous_batching", "yes", "True, False or a ContinuousBatchingConfig"),
@@ -118,6 +122,7 @@ def test_rules_name_real_arguments_and_accept_valid_values() -> None:
         "max_new_tokens": np.int64(5),
         "num_return_sequences": 3,
         "repetition_penalty": 1,
+        "sequence_bias": {(1, 2): 0.5, (np.int64(3),): -float("inf")},
         "stop_strings": "x",
         "streamer": TextStreamer(None),
         "suppress_tokens": (1, 2),
@@ -127,6 +132,7 @@ def test_rules_name_real_arguments_and_accept_valid_values() -> None:
         "typical_p": 1.0,
     }
     check_settings(good.get)
+    check_settings({"sequence_bias": [[[1, 2], 0.5]]}.get)
     check_settings({"num_beams": 3, "num_return_sequences": 3, "temperature": 0.0}.get)
 
 

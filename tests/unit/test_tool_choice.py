@@ -93,6 +93,8 @@ def test_the_format_of_the_template_keeps_the_allowed_tools() -> None:
         ({"type": "function", "function": {"name": "d"}}, "got 'd'"),
         ("requird", "did you mean 'required'"),
         (5, "got 5"),
+        pytest.param(10**5000, "got <int without a repr>", id="long int"),
+        (allowed(10**5000, "a"), r"allowed_tools\.mode: .*got <int without a repr>"),
         (["a"], "got "),
     ],
 )

@@ -35,6 +35,8 @@ from transformers import LogitsProcessorList
 from transformers.generation.continuous_batching import cb_logits_processors
 from transformers.generation.continuous_batching.input_outputs import ContinuousBatchingAsyncIOs
 
+from ...errors import InvalidArgument
+
 ContinuousBatchingLogitsProcessor = cb_logits_processors.ContinuousBatchingLogitsProcessor
 
 # The default of ``max_memory_percent`` on a GPU; it is resolved before a manager can be attached.
@@ -130,12 +132,12 @@ def effective_config(model: Any, generate_kwargs: dict[str, Any]) -> Any:
     """The generation config that generate() would make from these arguments.
 
     Raises:
-        TypeError: some of them belong in no generation config.
+        InvalidArgument: some of them belong in no generation config.
     """
     config, others = model._prepare_generation_config(**{"generation_config": None, **generate_kwargs})
     dropped = sorted(name for name, value in others.items() if value is not None)
     if dropped:
-        raise TypeError(
+        raise InvalidArgument(
             f"continuous batching takes only arguments of a generation config, got also {dropped}; leave them out, or "
             "generate without continuous_batching"
         )
