@@ -71,11 +71,6 @@ def check_compiled(requests: Sequence[Request]) -> list[CompiledConstraint | Non
     return [None if request.compiled is None else request.compiled.result() for request in requests]
 
 
-def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
-    """Check that the settings of a call allow what its constraints need, see ``GenerationSettings.check_against``."""
-    settings.check_against(check_compiled(requests))
-
-
 def check_budgets(requests: Sequence[Request], settings: GenerationSettings, prompts: Sequence[Sequence[int]]) -> None:
     """Raise BudgetTooSmall if an answer cannot be finished within ``max_new_tokens``.
 

@@ -32,7 +32,7 @@ from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
 from .arguments import GenerateOptions, check_arguments
-from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings, guide_for
+from .guided_call import GuidedCall, check_budgets, check_compiled, guide_for
 from .messages import has_calls
 from .plan import choose_loop
 from .prompt_inputs import PromptInputs, check_takes_media
@@ -275,7 +275,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         guide = guide_for(self.model, self.tokenizer)
         constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
         requests = calls_of(guide).requests(constraints, prefixes, options.backend, options.reasoning, futures=compiled)
-        check_settings(requests, settings)
+        settings.check_against(check_compiled(requests))
         input_ids = batch.inputs["input_ids"]
         check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
         loop = None

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from transformers.generation.configuration_utils import GenerationMode
-
 from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
 from ..constraints.tool_calls import ToolCalls
@@ -25,13 +23,11 @@ from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
 from .arguments import GenerateArguments, GenerateOptions, check_arguments, one_each
 from .continuous import check_continuous
-from .guided_call import check_budgets, check_settings, guide_for
+from .guided_call import check_budgets, check_compiled, guide_for
 from .prompt_inputs import PromptInputs, check_takes_media, row_arguments
 from .prompts import Prompt, as_prompts, check_order, hint_at_description, prepared, warn_of_unseen
 from .templates import template_options
 from .threads import Cancellation
-
-_ONE_BY_ONE = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION)
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,7 @@ def _plan(
         _check_stream(settings, options, generate_kwargs)
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
     requests = calls_of(guide).requests(constraints, prefixes, options.backend, options.reasoning)
-    check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
+    settings.check_against(check_compiled(requests))  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
     for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
         if isinstance(request.constraint, ToolCalls):  # its calls are numbered after those of the chat
@@ -328,10 +324,10 @@ def _check_tokens_are_final(what: str, settings: GenerationSettings, generate_kw
         raise InvalidArgument(
             f"{what}, custom_generate: a loop of your own keeps its tokens and logits for itself; leave one out"
         )
-    beams, mode = settings.get("num_beams") or 1, settings.generation_mode
-    if beams > 1 or mode not in _ONE_BY_ONE:
+    beams = settings.get("num_beams") or 1
+    if beams > 1 or settings.sampled is None:
         raise InvalidArgument(
             f"{what}{f', num_beams={beams}' if beams > 1 else ''}: expected greedy decoding, sampling or assisted "
-            f"generation, got {mode.value}, where tokens are not chosen by their own probability and may change until "
-            f"the end; leave {what} out, or num_beams and the like"
+            f"generation, got {settings.generation_mode.value}, where tokens are not chosen by their own probability "
+            f"and may change until the end; leave {what} out, or num_beams and the like"
         )

@@ -152,12 +152,6 @@ class LogprobRecorder:
                 if fresh := self.entries[row][start:]:
                     self._report(row, fresh)
 
-    def add(self, row: int, entry: TokenLogprob) -> None:
-        """Add an entry that was computed elsewhere."""
-        self.entries[row].append(entry)
-        if self._report is not None:
-            self._report(row, [entry])
-
     def _record(self, logits: Tensor, positions: Sequence[Position], scores: Scores | None) -> None:
         raw = log_softmax(logits)  # (positions, vocab)
         allowed = self._allowed(positions).to(raw.device)
