@@ -256,7 +256,7 @@ def _logprobs(
     options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
     return logprobs_of(
         plan.model,
-        calls_of(plan.guide).session_of([plan.requests[index]], options, per_prompt=False),
+        calls_of(plan.guide).session_of([plan.requests[index]], options),
         prompt,
         [output.generated_tokens for output in outputs],
         [output.logprobs for output in outputs],

@@ -38,14 +38,12 @@ class Requests:
     """The requests of one generate() call; makes their rows.
 
     Args:
-        requests: one for all rows, or one per prompt.
-        per_prompt: whether there is one for each prompt; rows of one prompt (beams, return sequences) are consecutive.
+        requests: one for all rows, or one per prompt; rows of one prompt (beams, return sequences) are consecutive.
         stop_token_ids: tokens that end a row.
     """
 
-    def __init__(self, requests: Sequence[Request], *, per_prompt: bool, stop_token_ids: Sequence[int]):
+    def __init__(self, requests: Sequence[Request], stop_token_ids: Sequence[int]):
         self._requests = tuple(requests)
-        self._per_prompt = per_prompt
         self._stop_token_ids = stop_token_ids
         self._prototypes: dict[tuple[int, Opening], Row] = {}
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
@@ -101,7 +99,7 @@ class Requests:
     @property
     def num_groups(self) -> int:
         """How many groups of rows have a request of their own; 1 if all rows share one."""
-        return len(self._requests) if self._per_prompt else 1
+        return len(self._requests)
 
     def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         gate = self._requests[number].gate
@@ -120,7 +118,7 @@ class Requests:
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """The part of a row's answer that its prompt already contains."""
-        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+        return self._requests[row * self.num_groups // num_rows].prefix
 
 
 def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:

@@ -55,9 +55,8 @@ class Session:
 
     Args:
         vocabulary: whose tokens the constraints were compiled for.
-        requests: one for all rows, or one per prompt.
+        requests: one for all rows, or one per prompt; rows of one prompt (beams, return sequences) are consecutive.
         options: how rows are masked.
-        per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are consecutive.
         ranks: the processes that hold the model, if there are several; rank zero masks for all.
         tables: see ``MaskFiller``.
     """
@@ -68,7 +67,6 @@ class Session:
         requests: Sequence[Request],
         options: SessionOptions,
         *,
-        per_prompt: bool,
         ranks: Ranks | None = None,
         tables: MaskTables | None = None,
     ):
@@ -83,7 +81,7 @@ class Session:
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self.limit_record = LimitRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
-        self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
+        self._requests = Requests(requests, self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
             vocabulary, self.stop_token_ids, tables=tables, stats=self.stats, recorder=self.recorder
