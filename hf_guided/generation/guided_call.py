@@ -19,7 +19,7 @@ from ..hf.decode.call import DecodeOptions
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor
-from ..session.limit_record import with_limit
+from ..session.mass_record import with_limit
 from ..session.options import SessionOptions
 from ..session.reasoning import Opening
 from ..session.reasoning_gate import gate_constraint

@@ -75,7 +75,7 @@ def _run_batch(
     else:
         batch = Batch(plan, indices, attempt=attempt)
         rows, seconds = batch.run()
-        results, stats = [[] for _ in indices], batch.stats
+        results, stats = [[] for _ in indices], batch.call.stats
         for row, token_ids in enumerate(rows):
             results[row // batch.copies].append(batch.read(row, token_ids))
     progress.spent(stats, seconds)
@@ -108,10 +108,9 @@ class Batch:
         options = plan.options.session(plan.stop_token_ids, budget)
         beams = plan.settings.get("num_beams") or 1
         requests = [plan.requests[i] for i in indices]
-        self._call = GuidedCall(
+        self.call = GuidedCall(
             plan.guide, requests, options, loop, beams=beams, copies=self.copies, sampled=plan.settings.sampled
         )
-        self.stats = self._call.stats
 
     def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
         """The options of the fast loop: its rows' seeds, and who gets their tokens."""
@@ -136,15 +135,15 @@ class Batch:
         if self._plan.cancellation is not None:
             self._plan.cancellation.check()
         began = time.perf_counter()
-        output = self._call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
+        output = self.call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
-        self._sequences, self._start = sequences, self._call.seam.prompt_length or self._start
+        self._sequences, self._start = sequences, self.call.seam.prompt_length or self._start
         self._logprobs = self._recorded(output, sequences)
         return sequences[:, self._start :].tolist(), time.perf_counter() - began
 
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
-        return self._call.reader(row, *self._around(row))
+        return self.call.reader(row, *self._around(row))
 
     def _around(self, row: int) -> tuple[list[int], int]:
         """The tokens before a row, and the padding after it."""
@@ -156,17 +155,9 @@ class Batch:
         """Entries for every token of a row (more if it has left its constraint); None if they are not requested."""
         return None if self._logprobs is None else self._logprobs[row]
 
-    def dead_end(self, row: int) -> str | None:
-        """Why the call had to end a row; None if it had not. Not for beams."""
-        return self._call.seam.dead_ends.get(row)
-
-    def with_limit(self, row: int, result: GuidedResult) -> GuidedResult:
-        """A row's result with what the token limit did to it; when the row has ended."""
-        return self._call.with_limit(row, result)
-
     def read(self, row: int, token_ids: Sequence[int]) -> GuidedResult:
         """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""
-        result = self._call.read(row, token_ids, *self._around(row))
+        result = self.call.read(row, token_ids, *self._around(row))
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         return self.with_trace(row, result)
@@ -178,7 +169,7 @@ class Batch:
         assert self._sequences is not None
         index = self.indices[row // self.copies]
         trace = self._plan.guide.trace(
-            self._call.seam,
+            self.call.seam,
             self._sequences,
             row,
             constraint=self._plan.constraints[index],
@@ -191,10 +182,10 @@ class Batch:
         top = self._plan.options.top_logprobs
         if top is None:
             return None
-        if isinstance(self._call.seam, GuidedDecoder):
-            return self._call.seam.logprobs
+        if isinstance(self.call.seam, GuidedDecoder):
+            return self.call.seam.logprobs
         # Another session: the rows of the processor's session are at their end.
-        recorder = self._call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
+        recorder = self.call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
 

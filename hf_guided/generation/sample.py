@@ -39,9 +39,9 @@ from ..constraints.argument_checks import SAMPLE as RULES
 from ..constraints.argument_checks import check
 from ..errors import EmptyIntersection, InvalidArgument, InvalidConstraint, UnsupportedModel, reading
 from ..guide import Guide, calls_of
-from ..hf.compat import in_step_with_others, with_cache_argument
+from ..hf.compat import in_step_with_others
 from ..hf.decode.cache_slots import CacheSlots, check_reorders
-from ..hf.decode.call import GenerateCall
+from ..hf.decode.call import GenerateCall, prepare_call
 from ..hf.seeds import as_int64, prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.masks import MaskFiller
@@ -327,7 +327,7 @@ def sample(
 
 def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, temperature: float, method: str) -> Samples:
     """Run one prompt."""
-    inputs, constraint = plan.inputs.batch([index], 1)[1], plan.constraints[index]
+    inputs, constraint = plan.inputs.of_call([index], plan.settings)[1], plan.constraints[index]
     limit = plan.settings.max_new_tokens(plan.start_of_output(inputs)) or DEFAULT_MAX_NEW_TOKENS
     options = replace(plan.options.session(plan.stop_token_ids, limit), overlap=False)
     session = calls_of(plan.guide).session_of([plan.requests[index]], options)
@@ -337,12 +337,9 @@ def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, tempera
     [row] = session.begin(1)
     particles = Particles(row, filler, stops, session.tokens_left, most, temperature, method, generator)
 
-    def loop(model: Any, input_ids: Tensor, **given: Any) -> Tensor:
-        """A decoding method for generate(), which prepares the inputs of the passes."""
-        processors, criteria = given.pop("logits_processor"), given.pop("stopping_criteria")
-        call = GenerateCall(model, input_ids, processors, criteria, given.pop("generation_config"), given)
+    def loop(call: GenerateCall) -> None:
         check_reorders(call)
-        slots, dtype = CacheSlots(call, blocks=False), torch.promote_types(model.dtype, torch.float32)
+        slots, dtype = CacheSlots(call, blocks=False), torch.promote_types(call.model.dtype, torch.float32)
 
         def forward(parents: Sequence[int], tokens: Sequence[int]) -> Tensor:
             slots.reorder(parents)
@@ -351,8 +348,7 @@ def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, tempera
 
         slots.prefill()
         particles.run(slots.last(1, dtype)[:, 0], forward)
-        return input_ids
 
-    plan.model.generate(**inputs, **with_cache_argument(plan.model, plan.generate_kwargs), custom_generate=loop)
+    prepare_call(plan.model, inputs, plan.generate_kwargs, loop)
     assert constraint is not None
     return Samples.of(particles.finished, particles.cut, constraint.parse)

@@ -329,7 +329,7 @@ class _Scorer:
         self._plan = plan
         self._indices = indices
         vocabulary = plan.guide.vocabulary
-        inputs = plan.inputs.batch(indices, 1)[1]
+        inputs = plan.inputs.of_call(indices, plan.settings)[1]
         self._logits = PrefixLogits(
             plan.model, inputs, plan.pad_token_id, plan.generate_kwargs, vocabulary.some_text(5)
         )

@@ -34,11 +34,11 @@ from ..errors import (
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
-from .limit_record import LimitRecord
 from .logprobs import LogprobRecorder, TokenLogprob
 from .mask_kernel import log_sums_dtype
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
+from .mass_record import MassRecord
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
@@ -80,7 +80,7 @@ class Session:
         self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
-        self.limit_record = LimitRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
+        self.mass_record = MassRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
         self._requests = Requests(requests, self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
@@ -105,7 +105,7 @@ class Session:
     def forget_rows(self) -> None:
         """Forget how rows of the last call ended."""
         self.dead_ends.clear()
-        self.limit_record.clear()
+        self.mass_record.clear()
 
     def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores with -inf for every token a row's constraint forbids.
@@ -165,9 +165,9 @@ class Session:
         masked = self.apply(scores, masks, late=announced)
         if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
-        if not self.limit_record.is_empty:
+        if not self.mass_record.is_empty:
             for row in range(len(scores)):
-                self.limit_record.note(row, self._ids.shape[1] - self._tracker.prompt_length, row)
+                self.mass_record.note(row, self._ids.shape[1] - self._tracker.prompt_length, row)
         if self.recorder is not None:
             self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
         return masked
@@ -305,13 +305,13 @@ class Session:
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
         log_sums = None
-        if self.limit_record.weighs_all:
+        if self.mass_record.weighs_all:
             log_sums = torch.empty(len(scores), 2, dtype=log_sums_dtype(scores.device), device=scores.device)
         masked, alive = self._filler.apply(scores, masks, log_sums)
         self.stats.apply_ns += time.perf_counter_ns() - start
-        self.limit_record.see(scores, masks.narrowed, log_sums)
+        self.mass_record.see(scores, masks.narrowed, log_sums)
         if self.recorder is not None:
-            self.recorder.see(scores, masks, self.limit_record.step)
+            self.recorder.see(scores, masks, self.mass_record.step)
         if isinstance(alive, list):
             if masks.ended or not all(alive):
                 self._filler.report(masks, record, alive)

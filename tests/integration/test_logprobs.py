@@ -24,6 +24,8 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import hf_guided as hg
 from hf_guided.generation.continuous import logprobs_of
+from hf_guided.generation.prefix_logits import PrefixLogits
+from hf_guided.generation.prompts import padded
 from hf_guided.guide import calls_of
 from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.logprobs import LogprobRecorder
@@ -543,17 +545,11 @@ def test_a_pass_over_answers_holds_few_positions_at_a_time(name: str, monkeypatc
     letters = token_ids_of(guide.tokenizer, "abcdefgh")
     torch.manual_seed(7)
     answers = [[letters[i] for i in torch.randint(len(letters), (length,))] for length in (1, 64, 150)]
-    session = guide.session(None, overlap=False)
-    entries = logprobs_of(
-        model,
-        session,
-        prompt,
-        answers,
-        [[0.0] * len(answer) for answer in answers],
-        top=0,
-        pad_token_id=guide.tokenizer.pad_token_id,
-        generate_kwargs={"do_sample": False, "max_new_tokens": 200},
-    )
+    recorder = guide.session(None, overlap=False).logprob_recorder([prompt] * len(answers), 0)
+    padding, settings = guide.tokenizer.pad_token_id, {"do_sample": False, "max_new_tokens": 200}
+    inputs, words = padded([prompt], padding, model), guide.vocabulary.some_text(5)
+    logits = PrefixLogits(model, inputs, padding, settings, words)
+    entries = logprobs_of(logits, recorder, prompt, answers, [[0.0] * len(answer) for answer in answers])
     assert max(widths) == 64
     if name != "mamba":
         assert sum(blocks) <= 3 * len(prompt) + sum(len(answer) - 1 for answer in answers)

@@ -80,7 +80,7 @@ def _logarithms(log_sums: Tensor) -> Tensor:
     return torch.where(logarithms.isnan(), 0.0, logarithms).clamp_(max=0.0)  # NaN without a finite score
 
 
-class LimitRecord:
+class MassRecord:
     """What the limits and the format have left in one generate() call, by row and by index of the chosen token.
 
     Args:
@@ -158,17 +158,20 @@ class LimitRecord:
         found = self._rows.get(row, {})
         return {index: found[index].read() for index in sorted(found) if length is None or index < length}
 
-    def log_masses(self, row: int, length: int) -> list[float] | None:
+    def log_masses(self, row: int, length: int, *, is_free: bool = False) -> list[float] | None:
         """For each output token of a row, the natural logarithm of the probability that the format left at its step.
 
-        None if not all of them are known.
+        None if not all of them are known. Those of a free row are, also if none was noted.
 
         Args:
             row: its number.
             length: number of its output tokens.
+            is_free: whether the row has no format, so that it left everything.
 
         Streams: waits for the device.
         """
+        if self.weighs_all and is_free:
+            return [0.0] * length
         found = self._row_masses.get(row, {})
         if not self.weighs_all or any(index not in found for index in range(length)):
             return None
@@ -229,7 +232,7 @@ def with_limit(
     Args:
         result: of a row.
         steps: its narrowed steps.
-        log_masses: see ``LimitRecord.log_masses``.
+        log_masses: see ``MassRecord.log_masses``.
         sampled: whether its tokens are drawn.
     """
     if sampled is None:
