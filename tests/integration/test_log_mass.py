@@ -286,16 +286,6 @@ def test_the_mean_of_the_weight_is_the_probability_of_the_format_within_the_limi
     assert mean == pytest.approx(p_format, rel=1e-9)
 
 
-@pytest.mark.parametrize("spare", [0, 40])
-def test_penalties_that_a_manager_drops_do_not_count(spare: int) -> None:
-    model, tokenizer, _ = stage()
-    own = toy("parts")
-    limit = int(own.fewest[""]) + spare
-    results = answers(TEXTS["parts"], limit, continuous_batching=True, repetition_penalty=1.8, **GREEDY)
-    for prompt, result in zip(PROMPTS, results, strict=True):
-        check(result, oracle(model, own, tokenizer(prompt)["input_ids"], result.token_ids, limit))
-
-
 def test_free_rows_lose_nothing() -> None:
     for kwargs in (GREEDY, {**HOT, "seed": 1}, MODES["processor"], MODES["continuous"]):
         results = answers([None, TEXTS["choice"]] * 2, 20, **kwargs)
