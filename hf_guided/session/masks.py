@@ -90,14 +90,9 @@ class Masks(NamedTuple):
 
 
 def fill_or_find(row: Row, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None) -> int | None:
-    """Find a row's mask in the table, which takes it if it is new; else write it, as ``Row.fill`` does.
+    """Find a row's mask in the table, which takes it if it is new; else write it, see ``Row.fill``.
 
-    Args:
-        row: closed if no token is allowed, or its engine fails.
-        bitmask: (rows, words) int32 on CPU; words of ``bitmask[index]`` are overwritten where the mask is new.
-        index: see ``bitmask``.
-        tokens_left: the rest of its token budget, None without a budget.
-        lease: keeps the slot; None without a table.
+    The lease keeps the slot; it is None without a table. ``bitmask[index]`` is overwritten where the mask is new.
 
     Returns:
         Its slot in the table; None if it is not there: look whether the row is open.
@@ -314,11 +309,8 @@ class MaskFiller:
     def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
         """Report the rows that have to end though their constraint could continue.
 
-        Args:
-            masks: the ones that were applied.
-            on_dead_end: called with each position where other processors have forbidden every allowed token, or the
-                engine could not continue.
-            alive: for each position, what ``apply`` returned.
+        ``on_dead_end`` is called with each position of these masks where other processors have forbidden every allowed
+        token, or the engine could not continue. ``alive`` is what ``apply`` returned.
         """
         for position in masks.governed:
             reason = masks.ended.get(position)

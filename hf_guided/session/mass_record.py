@@ -68,14 +68,7 @@ def weighed(scores: Tensor, narrowed: Sequence[Narrowed]) -> Tensor:
 
 
 def _logarithms(log_sums: Tensor) -> Tensor:
-    """The logarithms of the shares that sums have of the sums before them.
-
-    Args:
-        log_sums: (sums, positions), their logarithms.
-
-    Returns:
-        (sums - 1, positions).
-    """
+    """The logarithms of the shares that sums have of the sums before them; (sums, positions) has those of the sums."""
     logarithms = log_sums.diff(dim=0)
     return torch.where(logarithms.isnan(), 0.0, logarithms).clamp_(max=0.0)  # NaN without a finite score
 
@@ -147,11 +140,7 @@ class MassRecord:
             self._rows[row].pop(index, None)
 
     def steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
-        """The narrowed steps of a row, by the index of their token, ascending.
-
-        Args:
-            row: its number.
-            length: number of its output tokens, after which nothing counts; None counts all.
+        """The narrowed steps among the first ``length`` output tokens of a row (None: all), by index, ascending.
 
         Streams: waits for the device if there are any.
         """
@@ -161,12 +150,7 @@ class MassRecord:
     def log_masses(self, row: int, length: int, *, is_free: bool = False) -> list[float] | None:
         """For each output token of a row, the natural logarithm of the probability that the format left at its step.
 
-        None if not all of them are known. Those of a free row are, also if none was noted.
-
-        Args:
-            row: its number.
-            length: number of its output tokens.
-            is_free: whether the row has no format, so that it left everything.
+        None if not all of the ``length`` tokens are noted. A free row has no format, which leaves everything: 0.0.
 
         Streams: waits for the device.
         """
@@ -183,13 +167,9 @@ class MassRecord:
 def narrowed_along(
     row: Row, token_ids: Sequence[int], tokens_left: int, *, always: bool = False
 ) -> dict[int, Narrowed]:
-    """The narrowed positions along an output, by the index of their token.
+    """The narrowed positions along an output, or all of them, by the index of their token.
 
-    Args:
-        row: before the first token; advanced.
-        token_ids: of the output.
-        tokens_left: the limit of the output.
-        always: return the other positions too.
+    The row stands before the first token, and is advanced; ``tokens_left`` is the limit of the output.
     """
     narrowed: dict[int, Narrowed] = {}
     if row.matcher is None or not (always or row.matcher.compiled.keeps_budget):
@@ -227,14 +207,7 @@ def is_shortened(steps: Mapping[int, LimitStep], *, sampled: bool) -> bool:
 def with_limit(
     result: GuidedResult, steps: Mapping[int, LimitStep], log_masses: Sequence[float] | None, *, sampled: bool | None
 ) -> GuidedResult:
-    """A result with what the limits and the format left; unchanged with ``sampled=None``, where that is not known.
-
-    Args:
-        result: of a row.
-        steps: its narrowed steps.
-        log_masses: see ``MassRecord.log_masses``.
-        sampled: whether its tokens are drawn.
-    """
+    """A row's result with what ``MassRecord`` tells of it; unchanged with ``sampled=None``, where that is not known."""
     if sampled is None:
         return result
     log_mass = None if log_masses is None else math.fsum(log_masses)

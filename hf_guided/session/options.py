@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from ..constraints.argument_checks import FLAG, OVERLAP, TOKEN_IDS, check_each
 from ..errors import InvalidArgument, reading, shown
-from ..options import LoopOptions, Overlap
+from ..options import Overlap
 from .reasoning import Reasoning
 
 OnViolation = Literal["close", "raise"]
@@ -68,8 +68,3 @@ class SessionOptions:
         most: Any = self.max_new_tokens
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {shown(most)}")
-
-    @property
-    def overlap_or_default(self) -> Overlap:
-        """``overlap``, or the value from the environment."""
-        return LoopOptions.from_env().overlap if self.overlap is None else self.overlap

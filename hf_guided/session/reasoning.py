@@ -72,11 +72,9 @@ class Reasoning:
 
 
 def with_own_markers(reasoning: Reasoning, templates: Any) -> Reasoning:
-    """The reasoning with the markers of a model's chat template in place of the defaults, or of a part of its markers.
+    """The caller's reasoning with the markers of a chat template in place of the defaults, or of a part of its markers.
 
-    Args:
-        reasoning: the caller's.
-        templates: the tokenizer, or a processor.
+    ``templates`` is the tokenizer, or a processor.
     """
     given, own = (reasoning.start, reasoning.end), thinking_markers(templates)
     if own is None or given == own:
@@ -139,12 +137,7 @@ class Space(NamedTuple):
         return text[:own] + text[own + min(lead - own, self.extra) :]
 
     def added(self, lead: int | None, data: bytes) -> bytes:
-        """The bytes that a piece of text adds to the answer.
-
-        Args:
-            lead: how often the character has come so far; None if others have come too.
-            data: the piece.
-        """
+        """The bytes that a piece of text adds to the answer, after the character ``lead`` times; None after others."""
         if lead is None:
             return data
         before = self.character * lead
@@ -223,9 +216,7 @@ class ReasoningGate:
     def splitter(self, opening: Opening, space: Space) -> Splitter:
         """Separates the thinking from the answer in an output, decoded by the gate's own vocabulary.
 
-        Args:
-            opening: how much of the thinking the prompt contains.
-            space: what may stand between the two, see ``reasoning_gate.space_before``.
+        ``space`` may stand between the two, see ``reasoning_gate.space_before``.
         """
         start = self._start if opening is Opening.NOTHING else b""
         return Splitter(start, self.end, space, over=opening is Opening.ALL)

@@ -32,10 +32,7 @@ _ANSWER_SHARE = 4  # one in four tokens of a limit is left for the answer, if th
 def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, opening: Opening) -> CompiledConstraint:
     """The same constraint after thinking; unchanged without a gate, or if the prompt leaves no thinking.
 
-    Args:
-        compiled: for the gate's vocabulary, or for that with more tokens as text.
-        gate: the markers.
-        opening: how much of the thinking the prompt contains.
+    It is compiled for the gate's vocabulary, or for that with more tokens as text.
     """
     if gate is None or opening is Opening.ALL:
         return compiled
@@ -51,11 +48,9 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, op
 
 
 def thinking_was_cut(engine: Engine | None, max_new_tokens: int | None) -> bool:
-    """Whether the thinking of a row has ended because it had no token left, and not because the model ended it.
+    """Whether the thinking of a row with this engine has ended because no token was left, and not by the model.
 
-    Args:
-        engine: of the row; None for a free row.
-        max_new_tokens: the limit of the output; None if there is none, or it is not known.
+    ``max_new_tokens`` is the limit of the output; None if there is none, or it is not known.
     """
     return isinstance(engine, ReasoningEngine) and engine.thinking_was_cut(max_new_tokens)
 
@@ -64,11 +59,6 @@ def space_before(constraint: Constraint | None, compiled: CompiledConstraint | N
     """The space that may stand between the thinking and an answer, and is no part of what is read back.
 
     Free text, also that beside tool calls, can begin with it, and is read back without it.
-
-    Args:
-        constraint: of the answer; None for a free row.
-        compiled: the same, as for ``gate_constraint``.
-        gate: the markers.
     """
     if compiled is None or not gate.space.extra:
         return gate.space
@@ -390,12 +380,9 @@ class ReasoningEngine(MaskedEngine):
             words[: len(mask)] |= mask
 
     def _must_end(self, state: ThinkingState, tokens_left: int | None = None, taken: int = 0) -> bool:
-        """Whether the end marker, or the rest of it, has to be written after a state.
+        """Whether the end marker, or the rest of it, has to be written after a state of a row that thinks.
 
-        Args:
-            state: of a row that thinks.
-            tokens_left: of the output, after it; None without a limit.
-            taken: tokens of the output before it.
+        The output has ``taken`` tokens before the state, and may get ``tokens_left`` after it; None without a limit.
         """
         most, least = self._gate.reasoning.max_tokens, self._beginnings.needed
         if most is not None and state.thought >= most:

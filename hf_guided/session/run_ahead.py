@@ -227,12 +227,7 @@ class LateAlive:
         self._copy: Transfer | None = None
 
     def expect(self, alive: Tensor, report: Callable[[Sequence[int]], None]) -> None:
-        """Keep numbers to read.
-
-        Args:
-            alive: see ``unread``.
-            report: called once, with the numbers.
-        """
+        """Keep numbers to read, see ``unread``; ``report`` is called with them, once."""
         self.unread, self._report, self._copy = alive, report, None
 
     def send(self, transfers: CudaTransfers) -> None:
@@ -241,11 +236,7 @@ class LateAlive:
         self._copy = transfers.to_host(self.unread)
 
     def read(self, numbers: Sequence[int] | None = None) -> None:
-        """Report them, if any are unread.
-
-        Args:
-            numbers: the same numbers, if the caller has read them together with others; None waits for the device.
-        """
+        """Report the numbers, if any are unread; waits for the device, unless the caller has read and gives them."""
         if self.unread is None:
             return
         unread, copy, report = self.unread, self._copy, self._report

@@ -31,6 +31,7 @@ from ..errors import (
     VocabularySizeError,
     shown,
 )
+from ..options import LoopOptions
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
@@ -88,7 +89,7 @@ class Session:
         )
         self.late_alive = LateAlive()
         self._ids = np.zeros((0, 0), dtype=np.int64)  # token ids of the current call, for messages
-        self._overlap = options.overlap_or_default
+        self._overlap = LoopOptions.from_env().overlap if options.overlap is None else options.overlap
         self._ranks = ranks
         self._job: Pending[Any] | None = None  # the one that may be running
         self._expected: ExpectedIds | None = None  # the ids it is for; None if its caller reads the result
@@ -332,24 +333,15 @@ class Session:
             self.recorder.spent("forward", start_ns, rows)
 
     def limit_call(self, max_new_tokens: int | None) -> None:
-        """Set the limit of the next generate() call; the smaller one of it and of the session's own limit holds.
-
-        Args:
-            max_new_tokens: after which the call cuts its rows; None if it does not.
-        """
+        """Set the limit after which the next generate() call cuts its rows; the session's own limit holds too."""
         limits = [limit for limit in (self._own_limit, max_new_tokens) if limit is not None]
         self._limit = min(limits, default=None)
 
     def record_dead_end(self, row: int, reason: EmptyIntersection | str) -> None:
-        """Record a row that has to end, alone.
-
-        Args:
-            row: its number.
-            reason: its allowed tokens all have no finite score; or why its engine or the vocabulary cannot continue it,
-                of which filling the masks has warned.
+        """Record why a row has to end, alone; of the reasons that are texts, filling the masks has warned.
 
         Raises:
-            EmptyIntersection: the first reason, with ``on_violation="raise"``.
+            EmptyIntersection: this reason, with ``on_violation="raise"``.
         """
         if isinstance(reason, EmptyIntersection):
             if self._raise_on_violation:
@@ -358,13 +350,7 @@ class Session:
         self.dead_ends.setdefault(row, str(reason))
 
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
-        """The error for a row whose allowed tokens all have no finite score.
-
-        Args:
-            index: the row's number.
-            row: the row, open.
-            generated: its number of generated tokens.
-        """
+        """The error for an open row with this number, whose allowed tokens all have no finite score."""
         bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         row.fill(bitmask, 0, self.tokens_left(generated))
         return self._filler.nothing_left(index, bitmask)
@@ -446,13 +432,7 @@ class Session:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
 
     def violated(self, index: int, row: Row, token_id: int, before: Sequence[int]) -> None:
-        """Handle a token that a row's grammar has just refused.
-
-        Args:
-            index: the row's number.
-            row: the row, which the token has closed.
-            token_id: the token.
-            before: the row's output before it.
+        """Handle a token that has just closed the row with this number, after this output.
 
         Raises:
             TokenRejected: with ``on_violation="raise"``.

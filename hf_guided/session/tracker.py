@@ -63,14 +63,7 @@ class RowTracker:
         self._streams.clear()
 
     def update(self, input_ids: TokenIds) -> list[Row]:
-        """The rows of ``input_ids``.
-
-        Args:
-            input_ids: (rows, length) int64 on the host; read, and copied.
-
-        Returns:
-            One Row for each, advanced to the end of its tokens.
-        """
+        """A Row for each row of ``input_ids``, (rows, length) int64 on the host (copied), at the end of its tokens."""
         for stream in self._streams:
             refused = stream.follow(input_ids)
             if refused is not None:

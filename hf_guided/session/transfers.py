@@ -20,12 +20,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 
 
 def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Numbers of the host as a tensor on a device; the host does not wait for a GPU.
-
-    Args:
-        numbers: a list of numbers, or of equally long lists of them.
-        device: any.
-        dtype: of the tensor.
+    """Numbers of the host, or equally long lists of them, as a tensor on a device; the host does not wait for a GPU.
 
     Streams: the copy is queued on the current stream. Torch reuses the pinned memory only after it is done.
     """
@@ -65,21 +60,16 @@ class Transfer:
 
 
 class CudaTransfers:
-    """Copies to and from one CUDA device, in order, on a stream of their own. Thread safe.
-
-    Args:
-        device: with an index.
-    """
+    """Copies to and from one CUDA device (with an index), in order, on a stream of their own. Thread safe."""
 
     def __init__(self, device: torch.device):
         self.device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def to_device(self, pieces: Sequence[Tensor]) -> Transfer:
-        """Stack tensors on the host into a new tensor on the device.
+        """Stack tensors (rows, ...) of equal width into a new one on the device.
 
-        Args:
-            pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
+        The pieces are pinned memory of the host; do not write them before ``synchronize``.
         """
         with torch.cuda.stream(self._stream):
             rows = sum(map(len, pieces))
@@ -93,8 +83,7 @@ class CudaTransfers:
     def to_host(self, source: Tensor) -> Transfer:
         """Copy a tensor from the device, in its state after all work queued on the current stream so far.
 
-        Args:
-            source: any shape; do not write it in place before the copy is done.
+        Do not write it in place before the copy is done.
         """
         written = torch.cuda.current_stream(self.device).record_event()
         with torch.cuda.stream(self._stream):
@@ -106,11 +95,7 @@ class CudaTransfers:
 
 
 class StreamOrder:
-    """Puts the uses of some memory into one order, also if they are queued on several streams of a GPU.
-
-    Args:
-        device: with an index.
-    """
+    """Puts the uses of some memory into one order, also if they are queued on several streams of a GPU."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -171,11 +156,7 @@ class PinnedBuffers:
         return self._bitmask, self._half * (len(self._bitmask) // 2)
 
     def send(self, positions: Sequence[int]) -> Transfer:
-        """Start copying positions of the buffer taken last to the device.
-
-        Args:
-            positions: relative to the buffer's first, ascending; at least one.
-        """
+        """Start copying positions of the buffer taken last to the device: one or more, ascending, from its first on."""
         assert self.transfers is not None
         first = self._half * (len(self._bitmask) // 2)
         transfer = self.transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(positions)])
