@@ -246,13 +246,6 @@ def agenerate(
     advance. Functions of the caller (``stats``, logits processors) are called on the thread of their call, with the
     context variables of the task. Only asyncio is supported, no other event loop.
 
-    Args:
-        model: a transformers model that can generate.
-        tokenizer: its tokenizer.
-        prompts: as for ``hg.generate``.
-        constraint: as for ``hg.generate``.
-        **arguments: the other arguments of ``hg.generate``.
-
     Returns:
         A coroutine for the list of results; with ``stream``, an async generator of Partials.
     """

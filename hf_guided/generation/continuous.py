@@ -151,7 +151,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
         if plan.cancellation is not None:
             plan.cancellation.check()
         answers = [outputs[answer_id] for answer_id in own]
-        options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
+        options = plan.session_options(len(prompt), overlap=False)
         read = []
         for answer in answers:
             reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=_NO_PADDING, stats=stats)

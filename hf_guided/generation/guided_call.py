@@ -98,11 +98,8 @@ class GuidedCall:
         guide: for the model.
         requests: one for each prompt.
         options: of the masks.
+        settings: of the call.
         loop: options of the fast loop; None runs transformers' own loop.
-        beams: of each prompt.
-        copies: rows of output of each prompt; they are neighbours.
-        sampled: whether tokens are drawn; None where no row has a place of its own, so that it is not known what the
-            token limit did to it.
     """
 
     def __init__(
@@ -110,16 +107,15 @@ class GuidedCall:
         guide: Guide,
         requests: Sequence[Request],
         options: SessionOptions,
-        loop: DecodeOptions | None = None,
-        *,
-        beams: int = 1,
-        copies: int = 1,
-        sampled: bool | None,
+        settings: GenerationSettings,
+        loop: DecodeOptions | None,
     ):
         calls = calls_of(guide)
         self._calls, self._requests, self._options = calls, requests, options
+        self._beams = settings.get("num_beams") or 1
+        self._copies = int(settings.get("num_return_sequences") or 1)  # rows of output of each prompt: neighbours
         decides = calls.ranks is None or calls.ranks.first  # only there the masks are known
-        self._beams, self._copies, self._sampled = beams, copies, sampled if decides else None
+        self._sampled = settings.sampled if decides else None
         self.new_session: Callable[[], Session] = partial(calls.session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor

@@ -283,15 +283,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             fast, options = choose_loop(settings, options)
             loop = options.decode(streamer=None, seeds=None) if fast else None
         budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
-        call = GuidedCall(
-            guide,
-            requests,
-            options.session(settings.stop_token_ids(), budget),
-            loop,
-            beams=settings.get("num_beams") or 1,
-            copies=settings.get("num_return_sequences") or 1,
-            sampled=settings.sampled,
-        )
+        call = GuidedCall(guide, requests, options.session(settings.stop_token_ids(), budget), settings, loop)
         if batch.copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
         outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))

@@ -16,7 +16,8 @@ from ..guide import Guide, calls_of
 from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
-from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..options import DEFAULT_MAX_NEW_TOKENS, Overlap
+from ..session.options import SessionOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request, check_budget, prefix_bytes, row_after_prefix
 from ..session.tensor_parallel import Ranks
@@ -68,6 +69,11 @@ class Plan:
         prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
         keys = [constraint and constraint.key for constraint in self.constraints]
         return repr((prompts, keys, self.inputs.prefixes, self.seeds, self.fast, self.step))
+
+    def session_options(self, start: int, overlap: Overlap | None = None) -> SessionOptions:
+        """The options of the masks of a call whose outputs begin at this column."""
+        limit = self.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        return replace(self.options.session(self.stop_token_ids, limit), overlap=overlap)
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
         """The column at which the outputs of one call begin."""

@@ -104,13 +104,8 @@ class Batch:
         loop = self._fast_loop(listener, attempt) if plan.fast else None
         if loop is None:
             self._listen(listener)
-        budget = plan.settings.max_new_tokens(self._start) or DEFAULT_MAX_NEW_TOKENS
-        options = plan.options.session(plan.stop_token_ids, budget)
-        beams = plan.settings.get("num_beams") or 1
-        requests = [plan.requests[i] for i in indices]
-        self.call = GuidedCall(
-            plan.guide, requests, options, loop, beams=beams, copies=self.copies, sampled=plan.settings.sampled
-        )
+        requests, options = [plan.requests[i] for i in indices], plan.session_options(self._start)
+        self.call = GuidedCall(plan.guide, requests, options, plan.settings, loop)
 
     def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
         """The options of the fast loop: its rows' seeds, and who gets their tokens."""

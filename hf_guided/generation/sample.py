@@ -43,7 +43,6 @@ from ..hf.compat import in_step_with_others
 from ..hf.decode.cache_slots import CacheSlots, check_reorders
 from ..hf.decode.call import GenerateCall, prepare_call
 from ..hf.seeds import as_int64, prompt_seeds
-from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.masks import MaskFiller
 from ..session.row import Row, advance
 from ..session.transfers import to_device
@@ -328,8 +327,7 @@ def sample(
 def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, temperature: float, method: str) -> Samples:
     """Run one prompt."""
     inputs, constraint = plan.inputs.of_call([index], plan.settings)[1], plan.constraints[index]
-    limit = plan.settings.max_new_tokens(plan.start_of_output(inputs)) or DEFAULT_MAX_NEW_TOKENS
-    options = replace(plan.options.session(plan.stop_token_ids, limit), overlap=False)
+    options = plan.session_options(plan.start_of_output(inputs), overlap=False)
     session = calls_of(plan.guide).session_of([plan.requests[index]], options)
     generator = None if seeds is None else torch.Generator().manual_seed(as_int64(seeds[index]))
     stops = plan.stop_token_ids

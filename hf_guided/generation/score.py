@@ -14,7 +14,7 @@ import heapq
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import torch
@@ -28,7 +28,6 @@ from ..errors import InvalidConstraint, UnsupportedModel, reading, shown
 from ..guide import Guide, calls_of
 from ..hf.compat import in_step_with_others
 from ..hf.decode.forced_text import ForcedText
-from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprobs import log_softmax
 from ..session.row import Row
 from ..vocabulary.bitmask import allocate_bitmask, unpack
@@ -333,9 +332,7 @@ class _Scorer:
         self._logits = PrefixLogits(
             plan.model, inputs, plan.pad_token_id, plan.generate_kwargs, vocabulary.some_text(5)
         )
-        start = len(self._logits.before[0])
-        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
-        options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
+        options = plan.session_options(len(self._logits.before[0]), overlap=False)
         calls, stops = calls_of(plan.guide), plan.stop_token_ids
         self._session = calls.session_of([plan.requests[i] for i in indices], options)
         forced = ForcedText(vocabulary, calls.continuation, stops, retokenize=False, may_stop=True)

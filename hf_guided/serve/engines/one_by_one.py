@@ -17,6 +17,7 @@ from ...generation.threads import Cancelled
 from ...guide import Guide
 from ...hf.compat import input_device
 from ...hf.decode.call import DecodeOptions
+from ...hf.generation_settings import GenerationSettings
 from ...hf.listening import TokenListener
 from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
@@ -75,8 +76,8 @@ class OneByOne(Engine):
             top_logprobs=job.top_logprobs,
         )
         options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget, log_mass=job.log_mass)
-        requests, sampled = [job.guided] * len(answers), bool(config.do_sample)
-        call = listener.call = GuidedCall(self._guide, requests, options, loop, sampled=sampled)
+        requests, settings = [job.guided] * len(answers), GenerationSettings(model, {"generation_config": config})
+        call = listener.call = GuidedCall(self._guide, requests, options, settings, loop)
         input_ids = torch.tensor([job.prompt] * len(answers), device=device)
         given = {name: _on(value, device, model.dtype) for name, value in job.model_inputs.items()}
         try:
