@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -185,7 +186,8 @@ def _answers(
     """``generate``, which another thread may cancel."""
     with reading("generate"):
         options, generate_kwargs = GenerateOptions.among(arguments)
-        planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs, cancellation)
+        planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs)
+    planned = replace(planned, cancellation=cancellation)
     return stream_plan(planned) if options.stream else run_plan(planned)
 
 

@@ -162,12 +162,6 @@ class GuidedCall:
         return with_limit(result, steps, self.seam.log_masses(row, length), sampled=self._sampled)
 
     def reader(self, row: int, prompt: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
-        """A reader of a row.
-
-        Args:
-            row: its number among the rows of output.
-            prompt: the tokens of its prompt, where rows think first; only their end is read.
-            pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
-        """
+        """A reader of a row of output; arguments as for ``Guide.read``."""
         request = self._requests[row // self._copies]
         return self._calls.reader_of(request, self._options, pad_token_id=pad_token_id, stats=self.stats, prompt=prompt)

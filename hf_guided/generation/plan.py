@@ -46,9 +46,8 @@ class Plan:
     pad_token_id: int  # follows a row that has ended
     seeds: Sequence[int] | None  # one for each prompt, for the samples of its rows; None draws with torch's generator
     fast: bool  # whether a loop of this package runs, not transformers' own
-    continuous: bool  # whether all prompts run in one manager, not batch by batch
-    step: int  # prompts per call
-    cancellation: Cancellation | None  # ends the call from another thread
+    step: int  # prompts per call; with ``continuous_batching`` all of them
+    cancellation: Cancellation | None = None  # ends the call from another thread
 
     @property
     def constraints(self) -> list[Constraint | None]:
@@ -95,14 +94,13 @@ def plan(
     constraint: Any,
     options: GenerateOptions,
     generate_kwargs: Mapping[str, Any],
-    cancellation: Cancellation | None = None,
 ) -> Plan:
     """Check a whole call; arguments and errors are those of ``hg.generate``.
 
     The processes that hold a model together check that they have the same plan.
     """
     guide = guide_for(model, tokenizer, options.guide)
-    make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs, cancellation)
+    make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs)
     ranks = Ranks.of(model)
     if ranks is None:
         return make()
@@ -123,7 +121,6 @@ def _plan(
     guide: Guide,
     options: GenerateOptions,
     generate_kwargs: Mapping[str, Any],
-    cancellation: Cancellation | None,
 ) -> Plan:
     # The arguments are checked against one another before any of them is read.
     check_generates(model)
@@ -186,9 +183,7 @@ def _plan(
         pad_token_id=pad_token_id,
         seeds=prompt_seeds(options.seed, len(batch)),
         fast=fast,
-        continuous=continuous,
         step=step,
-        cancellation=cancellation,
     )
     if planned.seeds is not None and settings.get("do_sample") and not fast:
         raise InvalidArgument(

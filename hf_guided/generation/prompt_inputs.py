@@ -49,11 +49,7 @@ class PromptInputs:
             first = last
 
     def tokens(self, index: int) -> list[int]:
-        """The tokens of one prompt, with its prefix.
-
-        Raises:
-            VocabularySizeError: the model has no embedding for one of them.
-        """
+        """The tokens of one prompt, with its prefix; raises as ``check_embedded``."""
         prompt, prefix = self.prompts[index], self.prefixes[index]
         if self._by_processor(prompt):
             return tokens_of(processed(self.templates, [prompt], [prefix], self.model))[0]
@@ -234,11 +230,7 @@ def tokens_of(inputs: Mapping[str, Any]) -> list[list[int]]:
 
 
 def check_takes_media(processor: Any, prompts: Iterable[Prompt], model: Any) -> None:
-    """Check that a model takes more than tokens, if a chat has more than text.
-
-    Raises:
-        PromptError: it takes tokens alone.
-    """
+    """Raise PromptError if a chat has more than text, and the model takes tokens alone."""
     kinds = sorted({kind for prompt in prompts for kind in prompt.media})
     if not kinds:
         return

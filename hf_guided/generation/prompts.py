@@ -380,11 +380,7 @@ def _check_text(text: str) -> None:
 
 
 def check_embedded(token_ids: Sequence[int], tokenizer: Any, model: Any) -> None:
-    """Refuse a prompt with tokens that were added to the tokenizer alone, before they end in an index error.
-
-    Raises:
-        VocabularySizeError: the model has no embedding for a token.
-    """
+    """Raise VocabularySizeError for tokens added to the tokenizer alone, which would end in an index error."""
     rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
     outside = next((token_id for token_id in token_ids if rows is not None and token_id >= rows), None)
     if outside is not None:

@@ -70,7 +70,7 @@ def _run_batch(
     plan: Plan, indices: Sequence[int], progress: Progress, attempt: int = 0
 ) -> list[list[GuidedResult[Any]]]:
     """Run some prompts in one call, and report it; the results of each prompt, one or more."""
-    if plan.continuous:
+    if plan.options.continuous_batching:
         results, stats, seconds = run_continuous(plan, indices)
     else:
         batch = Batch(plan, indices, attempt=attempt)

@@ -84,17 +84,11 @@ def num_top(logprobs: bool | int | None) -> int | None:
 
 
 class Position(NamedTuple):
-    """The next position of a row, whose token is final.
+    """The next position of a row, whose token is final."""
 
-    Args:
-        row: the row's number.
-        token_id: its token.
-        scores: index of the scores from which the token was chosen; None for forced text.
-    """
-
-    row: int
+    row: int  # the row's number
     token_id: int
-    scores: int | None
+    scores: int | None  # index of the scores from which the token was chosen; None for forced text
 
 
 # (indices of scores, masked logits of the same positions (positions, vocab)) -> those scores, (positions, vocab).

@@ -123,11 +123,7 @@ class MaskTable:
         return slot
 
     def add(self, key: Key, mask: Words, lease: Lease) -> int | None:
-        """Take a mask, (words,) int32 with the stop tokens, into a row that the lease keeps.
-
-        Returns:
-            Its slot; None if there is no room.
-        """
+        """Take a mask, (words,) int32 with the stop tokens, into a slot that the lease keeps; None: no room."""
         content = hashlib.blake2b(mask.data, digest_size=16).digest()
         with self._lock:
             slot = self._by_content.get(content)

@@ -31,19 +31,6 @@ class SessionArguments(TypedDict, total=False):
 class SessionOptions:
     """Options of ``Guide.session`` and of the classes that hold a session; described in ``Guide.logits_processor``.
 
-    Args:
-        backend: of all constraints.
-        stop_token_ids: tokens that end a row; None means the vocabulary's.
-        on_violation: "close" ends a row that left its grammar, or has no allowed token left; "raise" raises
-            TokenRejected or EmptyIntersection.
-        max_new_tokens: every row closes its text within this many tokens, the stop token included, if its engine
-            supports token budgets; None sets no limit.
-        overlap: whether another thread fills masks during the forward pass; "auto": only for scores on a GPU; None
-            reads the environment. The result is the same.
-        reasoning: the free text that rows write before they answer.
-        trace: whether to record the alternatives at every position.
-        log_mass: whether to add up the probability that the format leaves at every position.
-
     Raises:
         InvalidArgument: another ``on_violation``, or a ``max_new_tokens`` that is not an int of 1 or more.
     """

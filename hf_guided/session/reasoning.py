@@ -94,41 +94,25 @@ class Opening(Enum):
 
 
 class MarkerMatch(NamedTuple):
-    """The state of thinking after one more token.
+    """The state of thinking after one more token."""
 
-    Args:
-        matched: bytes of the end marker that the text ends with; all of them if thinking has ended.
-        rest: the part of the token after the marker.
-    """
-
-    matched: int
-    rest: bytes
+    matched: int  # bytes of the end marker that the text ends with; all of them if thinking has ended
+    rest: bytes  # the part of the token after the marker
 
 
 class FreeTokens(NamedTuple):
-    """The tokens that are allowed while thinking need not end.
+    """The tokens that are allowed while thinking need not end."""
 
-    Args:
-        words: (words,) int32, read-only: tokens that continue thinking, or end with the end marker.
-        glued: tokens that contain the end of the marker and more, with the bytes after it.
-    """
-
-    words: NDArray[np.int32]
-    glued: dict[int, bytes]
+    words: NDArray[np.int32]  # (words,) read-only: tokens that continue thinking, or end with the end marker
+    glued: dict[int, bytes]  # tokens that contain the end of the marker and more, with the bytes after it
 
 
 class Space(NamedTuple):
-    """One character, repeated, between the end of the thinking and an answer.
+    """One character, repeated, between the end of the thinking and an answer."""
 
-    Args:
-        character: of one byte.
-        own: how often the answer itself can begin with it; it has the first ones.
-        extra: how often it may then follow without being a part of the answer.
-    """
-
-    character: bytes = b"\n"
-    own: int = 0
-    extra: int = 0
+    character: bytes = b"\n"  # one byte
+    own: int = 0  # how often the answer itself can begin with it; it has the first ones
+    extra: int = 0  # how often it may then follow without being a part of the answer
 
     def answer(self, text: bytes) -> bytes:
         """The answer in a text after the end marker."""

@@ -69,51 +69,30 @@ def space_before(constraint: Constraint | None, compiled: CompiledConstraint | N
 
 
 class ThinkingState(NamedTuple):
-    """A row's state after one token.
+    """A row's state after one token."""
 
-    Args:
-        unwritten: tokens of the start marker that are still to come.
-        thought: tokens since then.
-        matched: bytes of the end marker that the thinking ends with.
-        lead: characters of the space that the text has after the marker; None after a character of another kind.
-        given: tokens that the engine accepted for the last one.
-        rest: the bytes of the last token that belong to the answer, if it has others too.
-    """
-
-    unwritten: int = 0
-    thought: int = 0
-    matched: int = 0
-    lead: int | None = 0
-    given: int = 0
-    rest: bytes = b""
+    unwritten: int = 0  # tokens of the start marker that are still to come
+    thought: int = 0  # tokens since then
+    matched: int = 0  # bytes of the end marker that the thinking ends with
+    lead: int | None = 0  # characters of the space that the text has after the marker; None after another character
+    given: int = 0  # tokens that the engine accepted for the last one
+    rest: bytes = b""  # the bytes of the last token that belong to the answer, if it has others too
 
 
 class Beginning(NamedTuple):
-    """The beginning of an answer that shares a token with the marker.
+    """The beginning of an answer that shares a token with the marker."""
 
-    Args:
-        token_ids: what the engine accepts for it.
-        needed: the tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``.
-    """
-
-    token_ids: tuple[int, ...]
-    needed: int | None
+    token_ids: tuple[int, ...]  # what the engine accepts for it
+    needed: int | None  # tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``
 
 
 class Spaced(NamedTuple):
-    """A token with characters of the space that are no part of the answer.
+    """A token with characters of the space that are no part of the answer."""
 
-    Args:
-        token_ids: what the engine accepts for it.
-        answer: the bytes that it adds to the answer, often none.
-        needed: see ``Beginning``.
-        lead: of the state after it.
-    """
-
-    token_ids: tuple[int, ...]
-    answer: bytes
-    needed: int | None
-    lead: int | None
+    token_ids: tuple[int, ...]  # what the engine accepts for it
+    answer: bytes  # the bytes that it adds to the answer, often none
+    needed: int | None  # see ``Beginning``
+    lead: int | None  # of the state after it
 
 
 class AnswerBeginnings:

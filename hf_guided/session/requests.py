@@ -19,19 +19,12 @@ from .row import Row
 
 @dataclass(frozen=True)
 class Request:
-    """The request for one prompt's rows.
+    """The request for one prompt's rows."""
 
-    Args:
-        compiled: the constraint, possibly still compiling; None is a free row.
-        prefix: bytes of the answer that the prompt already contains.
-        gate: ends the thinking before the answer; None if rows do not think.
-        constraint: the constraint, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
-    """
-
-    compiled: Future[CompiledConstraint] | None = None
-    prefix: bytes = b""
-    gate: ReasoningGate | None = None
-    constraint: Constraint | None = None
+    compiled: Future[CompiledConstraint] | None = None  # the constraint, possibly still compiling; None is a free row
+    prefix: bytes = b""  # the part of the answer that the prompt already contains
+    gate: ReasoningGate | None = None  # ends the thinking before the answer; None if rows do not think
+    constraint: Constraint | None = None  # bound to the tokenizer; its ``parse`` makes values; None for a free row
 
 
 class Requests:
@@ -159,11 +152,7 @@ def _may_be_cut(compiled: CompiledConstraint, max_new_tokens: int) -> str:
 
 
 def check_budget(row: Row, max_new_tokens: int) -> bool | None:
-    """Whether the row's text can be finished in this many tokens: True, or None where that is not known.
-
-    Raises:
-        BudgetTooSmall: it cannot.
-    """
+    """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens; True, or None if not known."""
     is_enough = row.can_finish_in(max_new_tokens)
     if is_enough is False:
         minimum = row.min_tokens_to_finish() or 0

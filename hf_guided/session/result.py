@@ -139,11 +139,7 @@ class RowReader:
         return len(self._taken)
 
     def take(self, token_ids: Sequence[int]) -> bytes:
-        """Append tokens.
-
-        Returns:
-            The bytes that they add to the output; nothing after its end.
-        """
+        """Append tokens; returns the bytes that they add to the output, none after its end."""
         before = len(self._taken)
         for token_id in token_ids:
             if self.stopped:

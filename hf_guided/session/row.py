@@ -113,11 +113,7 @@ class Row:
         self._lost |= not isinstance(error, CompileLimitExceeded) if lost is None else lost
 
     def advance(self, token_id: int) -> bool:
-        """Take one token.
-
-        Returns:
-            False if this token took an open row out of its grammar, which closes the row.
-        """
+        """Take one token; False if it took an open row out of its grammar, which closes the row."""
         matcher = self.matcher
         if matcher is None:
             return True
@@ -299,8 +295,7 @@ class Row:
 def advance(rows: Sequence[Row], token_ids: Sequence[int]) -> list[int]:
     """Give each of some different rows one token, those of one constraint together; see ``Row.advance``.
 
-    Returns:
-        The indices of the rows that their token took out of their grammar, ascending.
+    Returns the indices of the rows that have left their grammar, ascending.
     """
     refused: list[int] = []
     together: dict[Stepper, list[int]] = {}

@@ -92,11 +92,7 @@ class Pending(Generic[T]):
         return job
 
     def wait(self) -> None:
-        """Return when the job has ended.
-
-        Raises:
-            InternalError: the thread that ran it has ended.
-        """
+        """Return when the job has ended; raises InternalError if the thread that ran it has ended."""
         if self._done.is_set():
             return
         self.run()
@@ -195,19 +191,12 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(eq=False)
 class ExpectedIds:
-    """Input ids of a likely next call.
+    """Input ids of a likely next call."""
 
-    Args:
-        input_ids: the tensor that was announced.
-        version: its version counter at that time, if it has one.
-        ids: the same ids on the host, once they have arrived.
-        step: the tracker's step to them, if there is one.
-    """
-
-    input_ids: Tensor
-    version: int | None
-    ids: TokenIds | None = None
-    step: LookaheadStep | None = None
+    input_ids: Tensor  # the tensor that was announced
+    version: int | None  # its version counter at that time, if it has one
+    ids: TokenIds | None = None  # the same ids on the host, once they have arrived
+    step: LookaheadStep | None = None  # the tracker's step to them, if there is one
 
     def is_for(self, input_ids: Tensor) -> bool:
         """Whether these are the announced ids."""

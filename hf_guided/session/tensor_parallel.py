@@ -24,15 +24,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of one model. All of them make the same calls in the same order.
-
-    Args:
-        group: the process group.
-        device: of this process's part of the model; messages are sent over it.
-    """
+    """The processes of one model. All of them make the same calls in the same order."""
 
     group: dist.ProcessGroup
-    device: torch.device
+    device: torch.device  # of this process's part of the model; messages are sent over it
 
     @classmethod
     def of(cls, model: Any) -> Ranks | None:
