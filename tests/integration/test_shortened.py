@@ -36,7 +36,7 @@ from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.test_decoder import family
+from tests.integration.families import family
 from tests.pairs import once_each
 
 SCHEMA = {
