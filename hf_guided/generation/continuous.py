@@ -215,7 +215,7 @@ def _with_limit(
 
 def _prefix_logits(plan: Plan, prompt: Sequence[int]) -> PrefixLogits:
     """The model's logits after one prompt."""
-    kwargs = GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1)
+    kwargs = GenerationSettings.over(plan.generate_kwargs, num_return_sequences=1)
     inputs, text_ids = padded([prompt], plan.pad_token_id, plan.model), plan.guide.vocabulary.some_text(5)
     return PrefixLogits(plan.model, inputs, plan.pad_token_id, kwargs, text_ids)
 

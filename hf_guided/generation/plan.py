@@ -154,7 +154,7 @@ def _plan(
     if pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size:
         pad_token_id = stops[0]
     default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
-    kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **default)
+    kwargs = settings.over(generate_kwargs, pad_token_id=pad_token_id, **default)
     if settings.needs_tokenizer:
         kwargs["tokenizer"] = tokenizer_of(tokenizer)
     continuous = bool(options.continuous_batching)
@@ -167,7 +167,7 @@ def _plan(
     fast, options = choose_loop(settings, options)
     if options.top_logprobs is not None and not fast and not continuous:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
-        kwargs = GenerationSettings(model, kwargs).kwargs_with(**outputs)
+        kwargs = settings.over(kwargs, **outputs)
     step = max(len(batch), 1) if continuous else 1 if settings.one_at_a_time else options.batch_size
     several_calls = step < len(batch) or len({prompt.group for prompt in rendered}) > 1
     of_rows = row_arguments(kwargs, len(batch), several_calls=several_calls)

@@ -114,7 +114,7 @@ class RowReader:
     ):
         compiled = None if request.compiled is None else request.compiled.result()
         self.constraint, self.prefix = request.constraint, request.prefix
-        self.gate = gate = None if compiled is None else request.gate
+        self._gate = gate = None if compiled is None else request.gate
         self.opening = Opening.ALL if gate is None else gate.opening(prompt)
         self._space = (
             Space() if gate is None or self.opening is Opening.ALL else space_before(self.constraint, compiled, gate)
@@ -155,9 +155,11 @@ class RowReader:
         # A stop token of this call may be text in the vocabulary, such as a line end.
         return self._taken[first : len(self._taken) - self.stopped]
 
-    def splitter(self) -> Splitter | None:
-        """Separates the thinking from the answer in the bytes of the row; None if it does not think."""
-        return None if self.gate is None else self.gate.splitter(self.opening, self._space)
+    def splitter(self) -> Splitter:
+        """Separates the thinking from the answer in the bytes of the row."""
+        if self._gate is None:
+            return Splitter(b"", b"", self._space, over=True)
+        return self._gate.splitter(self.opening, self._space)
 
     def read(self, token_ids: Sequence[int]) -> GuidedResult:
         """The result after these tokens; padding at the end is ignored."""
@@ -167,10 +169,9 @@ class RowReader:
     def result(self) -> GuidedResult:
         """The result after all tokens so far."""
         reason, error = self._end()
-        data, thinking = self.prefix + self._vocabulary.decode_bytes(self._written()), None
-        if (splitter := self.splitter()) is not None:
-            thinking, data = splitter.take(data)
-            thinking = None if self.opening is Opening.ALL else thinking + splitter.rest()
+        splitter = self.splitter()
+        thinking, data = splitter.take(self.prefix + self._vocabulary.decode_bytes(self._written()))
+        thinking += splitter.rest()
         text = data.decode(errors="replace")
         value = text if self.constraint is None else None
         if reason == "stop" and self.constraint is not None:
@@ -178,7 +179,7 @@ class RowReader:
                 value = self.constraint.parse(text)
             except Exception as exception:  # a caller's validator may raise any error; other rows stay valid
                 error = cause(exception)
-        thought = None if thinking is None else thinking.decode(errors="replace")
+        thought = None if self.opening is Opening.ALL else thinking.decode(errors="replace")
         is_cut = thinking_was_cut(self._row.engine, self._max_new_tokens)
         return GuidedResult(text, value, self._taken, reason, error, self._stats, thought, thinking_cut=is_cut)
 
