@@ -86,12 +86,11 @@ class MassRecord:
 
     def clear(self) -> None:
         """Forget the last call."""
-        # Narrowed steps: those of the last scores by position; all by row and index.
+        # Of the last scores: the narrowed steps by position; the logarithm of what the format left, (positions,).
         self._step: dict[int, _Weighed] = {}
-        self._rows: dict[int, dict[int, _Weighed]] = {}
-        # The logarithm of what the format left: (positions,) of the last scores; by row and index, with the position.
         self._masses: Tensor | None = None
-        self._row_masses: dict[int, dict[int, tuple[Tensor, int]]] = {}
+        # The same for each noted token, by row and index, with its position.
+        self._rows: dict[int, dict[int, tuple[_Weighed | None, Tensor | None, int]]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -132,20 +131,16 @@ class MassRecord:
 
         This replaces an earlier choice at the index: that of a draft, which may have been rejected.
         """
-        if self._masses is not None:
-            self._row_masses.setdefault(row, {})[index] = self._masses, position
-        if position in self._step:
-            self._rows.setdefault(row, {})[index] = self._step[position]
-        elif row in self._rows:
-            self._rows[row].pop(index, None)
+        self._rows.setdefault(row, {})[index] = self._step.get(position), self._masses, position
 
     def steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
         """The narrowed steps among the first ``length`` output tokens of a row (None: all), by index, ascending.
 
         Streams: waits for the device if there are any.
         """
-        found = self._rows.get(row, {})
-        return {index: found[index].read() for index in sorted(found) if length is None or index < length}
+        noted = sorted(self._rows.get(row, {}).items())
+        counted = noted if length is None else [item for item in noted if item[0] < length]
+        return {index: step.read() for index, (step, _, _) in counted if step is not None}
 
     def log_masses(self, row: int, length: int, *, is_free: bool = False) -> list[float] | None:
         """For each output token of a row, the natural logarithm of the probability that the format left at its step.
@@ -156,10 +151,11 @@ class MassRecord:
         """
         if self.weighs_all and is_free:
             return [0.0] * length
-        found = self._row_masses.get(row, {})
-        if not self.weighs_all or any(index not in found for index in range(length)):
+        noted = self._rows.get(row, {})
+        found = [noted[index][1:] for index in range(length) if index in noted]
+        parts = [masses[position] for masses, position in found if masses is not None]
+        if not self.weighs_all or len(parts) < length:
             return None
-        parts = [masses[position] for masses, position in map(found.__getitem__, range(length))]
         values: list[float] = torch.stack(parts).tolist() if parts else []
         return values
 
