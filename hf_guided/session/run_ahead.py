@@ -133,17 +133,6 @@ class Pending(Generic[T]):
         ) from error
 
 
-@dataclass(frozen=True)
-class Done(Generic[T]):
-    """The result of a job that no other thread runs."""
-
-    value: T
-
-    def result(self) -> T:
-        """The value."""
-        return self.value
-
-
 def submit(pending: Pending[Any]) -> None:
     """Queue a job for the worker."""
     global _worker

@@ -43,7 +43,7 @@ from .mass_record import MassRecord
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
-from .run_ahead import Done, ExpectedIds, LateAlive, Pending, submit
+from .run_ahead import ExpectedIds, LateAlive, Pending, submit
 from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds
@@ -279,16 +279,18 @@ class Session:
         tokens_left: Sequence[int | None],
         segments: Segments | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Pending[Masks] | Done[Masks]:
-        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to the job.
+    ) -> Callable[[], Masks]:
+        """``MaskFiller.fill`` on the worker: until the returned function has waited for the masks, it owns the rows.
 
         Without overlap, the masks are filled before this returns.
         """
         if self._job is not None:
             self._settle()
-        if not self._pays:
-            return Done(self._filler.fill(rows, tokens_left, segments, numbers))
-        return self._start_job(partial(self._filler.fill, rows, tokens_left, segments, numbers))
+        fill = partial(self._filler.fill, rows, tokens_left, segments, numbers)
+        if self._pays:
+            return self._start_job(fill).result
+        masks = fill()
+        return lambda: masks
 
     def apply(
         self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None, *, late: bool = False

@@ -27,7 +27,6 @@ from ...errors import EmptyIntersection, VocabularySizeError
 from ...session.logprobs import LogprobRecorder
 from ...session.masks import Masks
 from ...session.row import Row, advance
-from ...session.run_ahead import Done, Pending
 from ...session.session import Session
 from ...session.transfers import to_device
 from ...trace.events import Kind
@@ -53,7 +52,7 @@ class _Choice(NamedTuple):
     drafts: list[DraftBlock]  # for each of ``rows``
     drafted: bool  # whether any draft has tokens
     # For each of ``rows``, and after each segment of its draft. Until they are filled, the worker owns the rows.
-    masks: Pending[Masks] | Done[Masks]
+    masks: Callable[[], Masks]
 
 
 @dataclass(eq=False, repr=False)
@@ -218,7 +217,7 @@ class DecodeLoop:
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that choose a token; returns the (positions, vocab) scores."""
-        masks = choice.masks.result()
+        masks = choice.masks()
         length = max(self._sequences[i].num_fed for i in choice.choosing) if self._scoring.wants_batch else 0
         logit_rows: list[int] = []
         columns: list[int] = []
