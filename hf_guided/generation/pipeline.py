@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig, TextGenerationPipeline
-from transformers.pipelines import (
-    PIPELINE_REGISTRY,
-)  # takes seconds to import, so only users of the task import this file
+from transformers.pipelines import PIPELINE_REGISTRY  # takes seconds, so only users of the task import this file
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 

@@ -13,7 +13,7 @@ from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide, calls_of
-from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, logits_width
+from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, in_step_with_others, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
 from ..options import DEFAULT_MAX_NEW_TOKENS, Overlap
@@ -62,6 +62,13 @@ class Plan:
     def batches(self, indices: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
         return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
+
+    def for_own_loop(self, name: str) -> Plan:
+        """The plan, checked for a function with a loop of its own: one process, nothing that only generate() does."""
+        if calls_of(self.guide).ranks is not None or in_step_with_others(self.model):
+            raise UnsupportedModel(f"{name}: expected a model in one process, got one that several processes hold")
+        self.settings.check_custom_loop()
+        return self
 
     def fingerprint(self) -> str:
         """A text that has to be the same in all processes that hold the model."""

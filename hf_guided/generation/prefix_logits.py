@@ -47,15 +47,12 @@ class PrefixLogits:
         self._prompts = tokens_of(self.inputs)
         self._slots: CacheSlots | None = None
         self._wide: CacheSlots | None = None  # slots of a lone prompt without holes; used for one answer
-        self._run_prompts()
+        prepare_call(self.model, self.inputs, self.generate_kwargs, self._prefill)
         if self._slots is None and (more := sorted(self.inputs.keys() - {"input_ids", "attention_mask"})):
             raise UnsupportedModel(
                 f"{type(self.model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many "
                 "rows, which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
             )
-
-    def _run_prompts(self) -> None:
-        prepare_call(self.model, self.inputs, self.generate_kwargs, self._prefill)
 
     def _prefill(self, call: GenerateCall) -> None:
         self.before = call.input_ids.tolist()
@@ -83,7 +80,7 @@ class PrefixLogits:
             always computes the logits of every position holds more than one chunk.
         """
         if self._slots is None and self._wide is None:
-            self._run_prompts()
+            prepare_call(self.model, self.inputs, self.generate_kwargs, self._prefill)
         slots = self._wide if self._slots is None else self._slots.select([0])
         self._wide = None
         first = self._first[:1]  # (1, vocab)

@@ -37,9 +37,8 @@ from torch import Tensor
 from ..constraints.argument_advice import SAMPLE, explains_its_arguments
 from ..constraints.argument_checks import SAMPLE as RULES
 from ..constraints.argument_checks import check
-from ..errors import EmptyIntersection, InvalidArgument, InvalidConstraint, UnsupportedModel, reading
+from ..errors import EmptyIntersection, InvalidArgument, InvalidConstraint, reading
 from ..guide import Guide, calls_of
-from ..hf.compat import in_step_with_others
 from ..hf.decode.cache_slots import CacheSlots, check_reorders
 from ..hf.decode.call import GenerateCall, prepare_call
 from ..hf.seeds import as_int64, prompt_seeds
@@ -47,7 +46,6 @@ from ..session.masks import MaskFiller
 from ..session.row import Row, advance
 from ..session.transfers import to_device
 from .arguments import GenerateOptions
-from .guided_call import guide_for
 from .plan import Plan, plan
 from .samples import Samples, log_sum
 from .score import UNWARPED
@@ -308,14 +306,11 @@ def sample(
     with reading("sample"):
         for name, value in zip(RULES, (particles, temperature, method, describe), strict=True):
             check(name, value, RULES[name])
-        guide = guide_for(model, tokenizer, guide)
-        if calls_of(guide).ranks is not None or in_step_with_others(model):
-            raise UnsupportedModel("sample: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(guide=guide, backend=backend, draft=None, documents=documents, describe=describe)
         options = replace(options, chat_template_kwargs=chat_template_kwargs)
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
-        planned = plan(model, tokenizer, prompts, constraint, options, {**UNWARPED, "use_cache": True, **limit})
-        planned.settings.check_custom_loop()
+        kwargs = {**UNWARPED, "use_cache": True, **limit}
+        planned = plan(model, tokenizer, prompts, constraint, options, kwargs).for_own_loop("sample")
         seeds = prompt_seeds(seed, len(planned.prompts))
         if None in planned.constraints:
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")

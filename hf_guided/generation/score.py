@@ -24,16 +24,14 @@ from ..constraints.argument_advice import SCORE, explains_its_arguments
 from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
 from ..constraints.coerce import coerce
 from ..constraints.values import Choice, JsonSchema
-from ..errors import InvalidConstraint, UnsupportedModel, reading, shown
+from ..errors import InvalidConstraint, reading, shown
 from ..guide import Guide, calls_of
-from ..hf.compat import in_step_with_others
 from ..hf.decode.forced_text import ForcedText
 from ..session.logprobs import log_softmax
 from ..session.row import Row
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary
 from .arguments import GenerateOptions
-from .guided_call import guide_for
 from .plan import Plan, plan
 from .prefix_logits import PrefixLogits
 
@@ -269,9 +267,6 @@ def score(
         check("batch_size", batch_size, BATCH_SIZE)
         check("max_prefixes", max_prefixes, whole(1))
         check("describe", describe, FLAG)
-        guide = guide_for(model, tokenizer, guide)
-        if calls_of(guide).ranks is not None or in_step_with_others(model):
-            raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(
             guide=guide,
             backend=backend,
@@ -281,8 +276,7 @@ def score(
             documents=documents,
             describe=describe,
         )
-        planned = plan(model, tokenizer, prompts, _choices(choices), options, UNWARPED)
-        planned.settings.check_custom_loop()
+        planned = plan(model, tokenizer, prompts, _choices(choices), options, UNWARPED).for_own_loop("score")
     return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 
