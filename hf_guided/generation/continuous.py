@@ -133,7 +133,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
                 prompt,
                 max_new_tokens=budget,
                 eos_token_id=list(plan.stop_token_ids),
-                response_format=plan.constraints[i],
+                response_format=plan.requests[i].constraint,
                 backend=plan.options.backend,
                 prefix=plan.inputs.prefixes[i],
             )

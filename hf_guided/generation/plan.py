@@ -10,7 +10,6 @@ from typing import Any
 from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide, calls_of
 from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, in_step_with_others, logits_width
@@ -49,19 +48,9 @@ class Plan:
     step: int  # prompts per call; with ``continuous_batching`` all of them
     cancellation: Cancellation | None = None  # ends the call from another thread
 
-    @property
-    def constraints(self) -> list[Constraint | None]:
-        """One for each prompt, bound to the guide's tokenizer; None is free."""
-        return [request.constraint for request in self.requests]
-
-    @property
-    def prompts(self) -> Sequence[Prompt]:
-        """Texts and chats."""
-        return self.inputs.prompts
-
     def batches(self, indices: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
-        return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
+        return self.inputs.batches(range(len(self.requests)) if indices is None else indices, self.step)
 
     def for_own_loop(self, name: str) -> Plan:
         """The plan, checked for a function with a loop of its own: one process, nothing that only generate() does."""
@@ -72,8 +61,8 @@ class Plan:
 
     def fingerprint(self) -> str:
         """A text that has to be the same in all processes that hold the model."""
-        prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
-        keys = [constraint and constraint.key for constraint in self.constraints]
+        prompts = [*map(self.inputs.fingerprint, range(len(self.requests)))]
+        keys = [request.constraint and request.constraint.key for request in self.requests]
         return repr((prompts, keys, self.inputs.prefixes, self.seeds, self.fast, self.step))
 
     def session_options(self, start: int, overlap: Overlap | None = None) -> SessionOptions:
@@ -266,7 +255,7 @@ def _check_lengths(plan: Plan) -> None:
         return
     thinks, rows = plan.options.reasoning is not None, plan.inputs.rows
     prompts = [
-        plan.prompt_of_output(plan.inputs.tokens(i), rows, i) if thinks else () for i in range(len(plan.prompts))
+        plan.prompt_of_output(plan.inputs.tokens(i), rows, i) if thinks else () for i in range(len(plan.requests))
     ]
     check_budgets(plan.requests, plan.settings, prompts)
 

@@ -167,7 +167,7 @@ class Batch:
             self.call.seam,
             self._sequences,
             row,
-            constraint=self._plan.constraints[index],
+            constraint=self._plan.requests[index].constraint,
             length=len(result.token_ids),
         )
         return replace(result, trace=replace(trace, thinking_cut=result.thinking_cut))
@@ -189,7 +189,7 @@ class Progress:
     """The progress of a call: a bar, which may be hidden, and statistics of each batch."""
 
     def __init__(self, plan: Plan):
-        prompts, shown = len(plan.prompts), plan.options.progress
+        prompts, shown = len(plan.requests), plan.options.progress
         self._stats = plan.options.stats
         silent = (prompts <= plan.step and self._stats is not True) if shown is None else not shown
         self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))

@@ -311,19 +311,19 @@ def sample(
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
         kwargs = {**UNWARPED, "use_cache": True, **limit}
         planned = plan(model, tokenizer, prompts, constraint, options, kwargs).for_own_loop("sample")
-        seeds = prompt_seeds(seed, len(planned.prompts))
-        if None in planned.constraints:
+        seeds = prompt_seeds(seed, len(planned.requests))
+        if any(request.constraint is None for request in planned.requests):
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")
     planned.settings.warn_of_warpers()
     settings = int(particles), float(temperature), method
-    return [_samples(planned, i, seeds, *settings) for i in range(len(planned.prompts))]
+    return [_samples(planned, i, seeds, *settings) for i in range(len(planned.requests))]
 
 
 def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, temperature: float, method: str) -> Samples:
     """Run one prompt."""
-    inputs, constraint = plan.inputs.of_call([index], plan.settings)[1], plan.constraints[index]
+    inputs, request = plan.inputs.of_call([index], plan.settings)[1], plan.requests[index]
     options = plan.session_options(plan.start_of_output(inputs), overlap=False)
-    session = calls_of(plan.guide).session_of([plan.requests[index]], options)
+    session = calls_of(plan.guide).session_of([request], options)
     generator = None if seeds is None else torch.Generator().manual_seed(as_int64(seeds[index]))
     stops = plan.stop_token_ids
     filler = MaskFiller(plan.guide.vocabulary, stops, tables=calls_of(plan.guide).tables)
@@ -343,5 +343,5 @@ def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, tempera
         particles.run(slots.last(1, dtype)[:, 0], forward)
 
     prepare_call(plan.model, inputs, plan.generate_kwargs, loop)
-    assert constraint is not None
-    return Samples.of(particles.finished, particles.cut, constraint.parse)
+    assert request.constraint is not None
+    return Samples.of(particles.finished, particles.cut, request.constraint.parse)

@@ -392,6 +392,6 @@ class _Scorer:
 
 
 def _choice_of(plan: Plan, index: int) -> Choice:
-    choice = plan.constraints[index]
+    choice = plan.requests[index].constraint
     assert isinstance(choice, Choice)
     return choice

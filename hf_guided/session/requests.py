@@ -43,7 +43,7 @@ class Requests:
 
     @property
     def compiled(self) -> bool:
-        """Whether ``prepare`` would not wait."""
+        """Whether ``prepare``, and a session's ``begin``, would not wait for compilation."""
         return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
     def prepare(self) -> None:

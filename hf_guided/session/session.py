@@ -82,7 +82,7 @@ class Session:
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
         self.mass_record = MassRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
-        self._requests = Requests(requests, self.stop_token_ids)
+        self.requests = Requests(requests, self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
             vocabulary, self.stop_token_ids, tables=tables, stats=self.stats, recorder=self.recorder
@@ -145,7 +145,7 @@ class Session:
             )
         if scores.shape[-1] != self.vocabulary.padded_size:
             raise VocabularySizeError.of_logits(scores.shape[-1], self.vocabulary.padded_size)
-        if not self._requests.ready:
+        if not self.requests.ready:
             self._prepare()
         if self.late_alive.unread is not None:
             self.late_alive.read()
@@ -170,7 +170,7 @@ class Session:
             for row in range(len(scores)):
                 self.mass_record.note(row, self._ids.shape[1] - self._tracker.prompt_length, row)
         if self.recorder is not None:
-            self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
+            self.recorder.follow(self._ids, self._tracker.prompt_length, self.requests.num_groups)
         return masked
 
     def look_ahead(self, input_ids: Tensor) -> None:
@@ -224,11 +224,6 @@ class Session:
     # -- for loops that keep their own rows ----------------------------------------------------------------------
 
     @property
-    def compiled(self) -> bool:
-        """Whether ``begin`` would return without waiting for compilation."""
-        return self._requests.compiled
-
-    @property
     def prompt_length(self) -> int:
         """Columns of ``input_ids`` before the output of the last call of ``mask``."""
         return self._tracker.prompt_length
@@ -245,9 +240,9 @@ class Session:
         """
         self.late_alive.drop()
         self._settle()
-        if not self._requests.ready:
+        if not self.requests.ready:
             self._prepare()
-        return self._requests.new_rows(num_rows, prompts, self._limit, self._filler.warn_once)[0]
+        return self.requests.new_rows(num_rows, prompts, self._limit, self._filler.warn_once)[0]
 
     def logprob_recorder(
         self,
@@ -264,10 +259,6 @@ class Session:
             top=top,
             report=report,
         )
-
-    def prefix_of(self, row: int, num_rows: int) -> bytes:
-        """The part of a row's answer that its prompt already contains."""
-        return self._requests.prefix_of(row, num_rows)
 
     def tokens_left(self, generated: int) -> int | None:
         """The rest of a row's token budget after this many generated tokens; None without a budget."""
@@ -420,12 +411,12 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
-        return self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
+        return self.requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
 
     def _prepare(self) -> None:
         """Wait for compilation."""
         start = time.perf_counter_ns()
-        self._requests.prepare()
+        self.requests.prepare()
         self.stats.wait_ns += time.perf_counter_ns() - start
         if self.recorder is not None:
             self.recorder.spent("compile", start)

@@ -126,7 +126,7 @@ class DecodeLoop:
         session, prompts = self.session, self.call.input_ids.tolist()
         # With log probabilities, the logits after each forced token are needed, and a prefill returns only the last.
         text_too = self._forced is not None and self.new_recorder is None
-        ready = text_too and session.compiled and self.slots.prompt_can_grow
+        ready = text_too and session.requests.compiled and self.slots.prompt_can_grow
         if ready:
             self._start_rows(prompts)
         width = min((sequence.unfed for sequence in self._sequences), default=0)  # a pass has one width for all rows
