@@ -166,8 +166,9 @@ class ReasoningGate:
         written = [self.end.find(name) + len(name) for name in self._special.values() if name in self.end]
         self._committed = min(written, default=self.end_length)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
-        self._first, self._needed = self._paths_to_end()
-        self.max_tokens_to_end = max(self._needed)  # the largest number of tokens that the end marker needs
+        # For each number of matched bytes, how many tokens the rest of the end marker needs.
+        self._first, self.tokens_to_end = self._paths_to_end()
+        self.max_tokens_to_end = max(self.tokens_to_end)
         self._free: dict[int, FreeTokens] = {}
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> ReasoningGate:
@@ -210,10 +211,6 @@ class ReasoningGate:
         token_id = self._first[matched]
         assert token_id is not None, "a state that no token may lead to"
         return token_id
-
-    def tokens_to_end(self, matched: int) -> int:
-        """How many tokens the rest of the end marker needs."""
-        return self._needed[matched]
 
     def move(self, matched: int, token_id: int) -> MarkerMatch | None:
         """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
@@ -316,22 +313,17 @@ class Splitter:
         self._end = end
         self._space = space
         self._lead = None if over else 0  # characters of the space after the marker; None after another character
-        self._over = over
+        self.over = over  # whether all further text belongs to the answer
         self._held = b""  # may be the beginning of the end marker
-
-    @property
-    def over(self) -> bool:
-        """Whether all further text belongs to the answer."""
-        return self._over
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """The bytes that a piece of output adds to the thinking, and to the answer."""
-        if self._over:
+        if self.over:
             return b"", self._after_space(data)
         skipped = min(self._skip, len(data))
         self._skip -= skipped
         thinking, marker, answer = (self._held + data[skipped:]).partition(self._end)
-        self._over = bool(marker)
+        self.over = bool(marker)
         if marker:
             return thinking, self._after_space(answer)
         held = begun(thinking, self._end)
@@ -345,7 +337,7 @@ class Splitter:
 
     def rest(self) -> bytes:
         """The rest of the thinking, if the output ends in the middle of it."""
-        return b"" if self._over else self._held
+        return b"" if self.over else self._held
 
 
 def _special_tokens(vocabulary: Vocabulary, markers: Sequence[str]) -> dict[int, bytes]:

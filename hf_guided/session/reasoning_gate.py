@@ -50,9 +50,15 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, op
 def thinking_was_cut(engine: Engine | None, max_new_tokens: int | None) -> bool:
     """Whether the thinking of a row with this engine has ended because no token was left, and not by the model.
 
-    ``max_new_tokens`` is the limit of the output; None if there is none, or it is not known.
+    The one who has written the first token of the end marker has ended it. True too where the marker had to come, and
+    other processors have forbidden it. ``max_new_tokens`` is None if the output has no limit, or it is not known.
     """
-    return isinstance(engine, ReasoningEngine) and engine.thinking_was_cut(max_new_tokens)
+    if not isinstance(engine, ReasoningEngine):
+        return False
+    states = engine._states
+    taken = max(taken for taken, state in enumerate(states) if not state.matched)  # before that token
+    left = None if max_new_tokens is None else max_new_tokens - taken
+    return engine._must_end(states[taken], left, taken)
 
 
 def space_before(constraint: Constraint | None, compiled: CompiledConstraint | None, gate: ReasoningGate) -> Space:
@@ -316,7 +322,7 @@ class ReasoningEngine(MaskedEngine):
         if not self.is_thinking:
             return cast(BudgetedEngine, self._engine).min_tokens_to_finish() if self._is_budgeted else None
         state, least = self._states[-1], self._beginnings.needed
-        return None if least is None else state.unwritten + self._gate.tokens_to_end(state.matched) + least
+        return None if least is None else state.unwritten + self._gate.tokens_to_end[state.matched] + least
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """See ``BudgetedEngine.can_finish_in``."""
@@ -333,15 +339,6 @@ class ReasoningEngine(MaskedEngine):
         first = next((i for i, state in enumerate(self._states) if state.given), len(self._states))
         rest = self._states[first].rest if first < len(self._states) else b""
         return (first, rest) if rest else (first - 1, b"")
-
-    def thinking_was_cut(self, max_new_tokens: int | None) -> bool:
-        """See the function; the one who has written the first token of the end marker has ended the thinking.
-
-        True too where the marker had to come, and other processors have forbidden it.
-        """
-        taken = max(taken for taken, state in enumerate(self._states) if not state.matched)  # before that token
-        left = None if max_new_tokens is None else max_new_tokens - taken
-        return self._must_end(self._states[taken], left, taken)
 
     def _is_before_end(self, state: ThinkingState) -> bool:
         return state.matched < self._gate.end_length
@@ -372,7 +369,7 @@ class ReasoningEngine(MaskedEngine):
         if most is None and room < -((taken + tokens_left) // -_ANSWER_SHARE):
             return True
         # Where the answer does not fit in any case, the limit changes nothing.
-        return least is not None and room < least <= tokens_left - self._gate.tokens_to_end(state.matched)
+        return least is not None and room < least <= tokens_left - self._gate.tokens_to_end[state.matched]
 
     def _answered(self, state: ThinkingState, token_id: int) -> ThinkingState:
         """The state after a token of the answer alone."""
@@ -408,7 +405,7 @@ class ReasoningEngine(MaskedEngine):
         if self._must_end(state, tokens_left, len(self._states) - 1):
             return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
         words = self._beginnings.words(state.matched)
-        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
+        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end[state.matched] + least:
             return words
         glued = self._beginnings.glued(state.matched)
         out = [i for i, to in glued.items() if to is None or to.needed is None or to.needed >= tokens_left]

@@ -37,6 +37,7 @@ class Requests:
 
     def __init__(self, requests: Sequence[Request], stop_token_ids: Sequence[int]):
         self._requests = tuple(requests)
+        self.num_groups = len(self._requests)  # groups of rows that have a request of their own
         self._stop_token_ids = stop_token_ids
         self._prototypes: dict[tuple[int, Opening], Row] = {}
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
@@ -88,11 +89,6 @@ class Requests:
                 if check_budget(row, max_new_tokens) is None and row.matcher is not None and row.is_open:
                     warn(_may_be_cut(row.matcher.compiled, max_new_tokens))
         return [row.fork() for row in rows], group_size
-
-    @property
-    def num_groups(self) -> int:
-        """How many groups of rows have a request of their own; 1 if all rows share one."""
-        return len(self._requests)
 
     def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         gate = self._requests[number].gate
