@@ -150,30 +150,29 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     for i, prompt, budget, own in zip(indices, prompts, budgets, answer_ids, strict=True):
         if plan.cancellation is not None:
             plan.cancellation.check()
-        answers = [outputs[answer_id] for answer_id in own]
-        options = plan.session_options(len(prompt), overlap=False)
-        read = []
-        for answer in answers:
-            reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=_NO_PADDING, stats=stats)
-            read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
-        logits = cache(partial(_prefix_logits, plan, prompt))
-        read = _with_limit(plan, plan.requests[i], prompt, budget, read, logits)
-        if (top := plan.options.top_logprobs) is not None:
-            session = calls_of(plan.guide).session_of([plan.requests[i]], options)
-            recorder = session.logprob_recorder([prompt] * len(answers), top)
-            entries = logprobs_of(
-                logits(),
-                recorder,
-                prompt,
-                [answer.generated_tokens for answer in answers],
-                [answer.logprobs for answer in answers],
-            )
-            read = [
-                replace(result, logprobs=logprobs[: len(result.token_ids)])
-                for result, logprobs in zip(read, entries, strict=True)
-            ]
-        results.append(read)
+        results.append(_read(plan, plan.requests[i], prompt, budget, [outputs[answer_id] for answer_id in own], stats))
     return results, stats, seconds
+
+
+def _read(
+    plan: Plan, request: Request, prompt: Sequence[int], budget: int, outputs: Sequence[Any], stats: SessionStats
+) -> list[GuidedResult]:
+    """The answers to one prompt, of the manager's outputs."""
+    options, calls = plan.session_options(len(prompt), overlap=False), calls_of(plan.guide)
+    results = []
+    for output in outputs:
+        reader = calls.reader_of(request, options, pad_token_id=_NO_PADDING, stats=stats)
+        results.append(with_dead_end(reader.read(output.generated_tokens), output.error))
+    logits = cache(partial(_prefix_logits, plan, prompt))
+    results = _with_limit(plan, request, prompt, budget, results, logits)
+    if (top := plan.options.top_logprobs) is None:
+        return results
+    recorder = calls.session_of([request], options).logprob_recorder([prompt] * len(outputs), top)
+    tokens, sampled = zip(*((output.generated_tokens, output.logprobs) for output in outputs), strict=True)
+    return [
+        replace(result, logprobs=entries[: len(result.token_ids)])
+        for result, entries in zip(results, logprobs_of(logits(), recorder, prompt, tokens, sampled), strict=True)
+    ]
 
 
 def _with_limit(
