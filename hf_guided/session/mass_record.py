@@ -68,7 +68,7 @@ def weighed(scores: Tensor, narrowed: Sequence[Narrowed]) -> Tensor:
 
 
 def _logarithms(log_sums: Tensor) -> Tensor:
-    """The logarithms of the shares that sums have of the sums before them; (sums, positions) has those of the sums."""
+    """The logarithms of the shares that sums have of the sums before them; given the logarithms (sums, positions)."""
     logarithms = log_sums.diff(dim=0)
     return torch.where(logarithms.isnan(), 0.0, logarithms).clamp_(max=0.0)  # NaN without a finite score
 

@@ -121,7 +121,7 @@ class Space(NamedTuple):
         return text[:own] + text[own + min(lead - own, self.extra) :]
 
     def added(self, lead: int | None, data: bytes) -> bytes:
-        """The bytes that a piece of text adds to the answer, after the character ``lead`` times; None after others."""
+        """The bytes that a piece of text adds to the answer, after ``lead`` such characters; None after others, too."""
         if lead is None:
             return data
         before = self.character * lead

@@ -148,7 +148,7 @@ def _may_be_cut(compiled: CompiledConstraint, max_new_tokens: int) -> str:
 
 
 def check_budget(row: Row, max_new_tokens: int) -> bool | None:
-    """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens; True, or None if not known."""
+    """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens; else True, None if not known."""
     is_enough = row.can_finish_in(max_new_tokens)
     if is_enough is False:
         minimum = row.min_tokens_to_finish() or 0

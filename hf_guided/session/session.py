@@ -271,7 +271,7 @@ class Session:
         segments: Segments | None = None,
         numbers: Sequence[int] | None = None,
     ) -> Callable[[], Masks]:
-        """``MaskFiller.fill`` on the worker: until the returned function has waited for the masks, it owns the rows.
+        """``MaskFiller.fill`` on the worker; until the returned function has given the masks, the job owns the rows.
 
         Without overlap, the masks are filled before this returns.
         """

@@ -156,7 +156,7 @@ class PinnedBuffers:
         return self._bitmask, self._half * (len(self._bitmask) // 2)
 
     def send(self, positions: Sequence[int]) -> Transfer:
-        """Start copying positions of the buffer taken last to the device: one or more, ascending, from its first on."""
+        """Start to copy positions of the buffer taken last, counted from its first one and ascending, to the device."""
         assert self.transfers is not None
         first = self._half * (len(self._bitmask) // 2)
         transfer = self.transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(positions)])
