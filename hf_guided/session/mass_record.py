@@ -94,7 +94,7 @@ class MassRecord:
 
     @property
     def is_empty(self) -> bool:
-        """Whether ``note`` would do nothing."""
+        """Whether there is nothing to note."""
         return not (self.weighs_all or self._step or self._rows)
 
     def see(self, scores: Tensor, narrowed: Mapping[int, Narrowed], log_sums: Tensor | None = None) -> None:
