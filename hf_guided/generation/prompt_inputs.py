@@ -213,7 +213,7 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
         processor_kwargs=settings,
         **arguments,
     )
-    inputs = {name: _on(value, model) for name, value in made.items()}
+    inputs = {name: as_input(value, model) for name, value in made.items()}
     if "attention_mask" not in inputs:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     _check_seen(processor, prompts, inputs, model)
@@ -286,7 +286,8 @@ def _placeholder(processor: Any, model: Any, kind: str) -> int | None:
     return None
 
 
-def _on(value: Any, model: Any) -> Any:
+def as_input(value: Any, model: Any) -> Any:
+    """A value as an input of the model: a tensor on its device; floating point in its dtype."""
     if not isinstance(value, Tensor):
         return value
     device = input_device(model)
