@@ -191,10 +191,7 @@ def _plan(
 
 
 def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple[bool, GenerateOptions]:
-    """Choose the loop.
-
-    Returns:
-        Whether a loop of this package runs, not transformers' own; the options with the final ``draft``.
+    """Whether a loop of this package runs, not transformers' own; and the options with the final ``draft``.
 
     Raises:
         InvalidArgument: a ``draft`` for a loop that takes none.

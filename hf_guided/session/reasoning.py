@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..constraints.base import expect_utf8
 from ..constraints.chat_families import begun, template_source, thinking_markers
 from ..errors import InvalidConstraint, UnwritableConstraint, reading, shown
 from ..vocabulary.retokenize import Continuation
@@ -59,10 +60,7 @@ class Reasoning:
         for name, marker in (("start", self.start), ("end", self.end)):
             if not isinstance(marker, str):
                 raise InvalidConstraint(f"reasoning: {name}: expected a str, got {shown(marker)}")
-            try:
-                marker.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidConstraint(f"reasoning: {name}: expected text that UTF-8 can write: {error}") from None
+            expect_utf8(marker, f"reasoning: {name}")
         if not self.end:
             raise InvalidConstraint('reasoning: end: expected the text that ends thinking, such as "</think>", got ""')
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 0):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import CompiledConstraint, Engine
+from ..constraints.base import expect_utf8
 from ..constraints.values import Constraint, Grammar, StructuralTag
 from ..errors import BackendError, BatchSizeError, BudgetTooSmall, InvalidConstraint, shown
 from .reasoning import Opening, ReasoningGate
@@ -165,7 +166,5 @@ def prefix_bytes(prefix: str | None) -> bytes:
     """A prefix as bytes, empty for None; raises InvalidConstraint if it is not text."""
     if not isinstance(prefix, (str, type(None))):
         raise InvalidConstraint(f"prefix: expected a str, got {shown(prefix)} of type {type(prefix).__name__}")
-    try:
-        return (prefix or "").encode()
-    except UnicodeEncodeError as error:
-        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None
+    expect_utf8(prefix or "", "prefix")
+    return (prefix or "").encode()
