@@ -343,7 +343,9 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
         InvalidArgument: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if prompt.tokens is None and prompt.text is not None:
+    if prompt.tokens is not None:
+        ids = list(prompt.tokens)
+    elif prompt.text is not None:
         _check_text(prompt.text)
         ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
@@ -351,16 +353,13 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    if prompt.tokens is None:
-        if prompt.rendered is not None:
-            ids = list(tokenizer(prompt.rendered, add_special_tokens=False)["input_ids"])
-        else:
-            arguments = prompt.arguments or {}
-            ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
-        if prompt.answer_start:
-            ids += tokenizer.encode(prompt.answer_start, add_special_tokens=False)
+    elif prompt.rendered is not None:
+        ids = list(tokenizer(prompt.rendered, add_special_tokens=False)["input_ids"])
     else:
-        ids = list(prompt.tokens)
+        arguments = prompt.arguments or {}
+        ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    if prompt.tokens is None and prompt.answer_start:
+        ids += tokenizer.encode(prompt.answer_start, add_special_tokens=False)
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))

@@ -152,7 +152,13 @@ class ReasoningGate:
         self.reasoning, self.ends_prompts, self.space = reasoning, ends_prompts, space
         self._start, self.end = reasoning.start.encode(), reasoning.end.encode()
         self.end_length = len(self.end)
-        self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
+        self._special = vocabulary.special_in((reasoning.start, reasoning.end))  # special tokens in the markers
+        for token_id, name in self._special.items():
+            if token_id in vocabulary.stop_token_ids:
+                raise InvalidConstraint(
+                    f"reasoning: the marker contains the stop token {name.decode()}, after which nothing can follow; "
+                    "use another marker"
+                )
         self.is_text = not self._special  # whether both markers are written without special tokens
         self._base = vocabulary
         self._for_vocabulary: dict[int, ReasoningGate] = {}
@@ -336,18 +342,6 @@ class Splitter:
     def rest(self) -> bytes:
         """The rest of the thinking, if the output ends in the middle of it."""
         return b"" if self.over else self._held
-
-
-def _special_tokens(vocabulary: Vocabulary, markers: Sequence[str]) -> dict[int, bytes]:
-    """The special tokens of the markers, and their text."""
-    special = vocabulary.special_in(markers)
-    for token_id, name in special.items():
-        if token_id in vocabulary.stop_token_ids:
-            raise InvalidConstraint(
-                f"reasoning: the marker contains the stop token {name.decode()}, after which nothing can follow; use "
-                "another marker"
-            )
-    return special
 
 
 def _borders(marker: bytes) -> list[int]:
