@@ -11,6 +11,7 @@ Both buffers are halves of one bitmask, because matchers remember the bitmask th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,27 +37,22 @@ def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+@dataclass(eq=False)
 class Transfer:
-    """A copy, to or from a GPU, that may still be running.
+    """A copy, to or from a GPU, that may still be running."""
 
-    Args:
-        tensor: the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host.
-        copied: the event after it.
-    """
-
-    def __init__(self, tensor: Tensor, copied: torch.cuda.Event):
-        self.tensor = tensor
-        self._copied = copied
+    tensor: Tensor  # the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host
+    copied: torch.cuda.Event  # the event after it
 
     def join(self) -> None:
         """Make the current stream wait for the copy; the host does not wait."""
         stream = torch.cuda.current_stream(self.tensor.device)
-        stream.wait_event(self._copied)
+        stream.wait_event(self.copied)
         self.tensor.record_stream(stream)  # the tensor was allocated on the side stream
 
     def synchronize(self) -> None:
         """Make the host wait until the source has been read and the copy is complete."""
-        self._copied.synchronize()
+        self.copied.synchronize()
 
 
 class CudaTransfers:
