@@ -57,7 +57,7 @@ REASONS = {
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     "hf": Reason(4800, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
-    "session": Reason(4450, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
+    "session": Reason(4400, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
     "trace": Reason(700, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4200, "adapters of five engines; schemas and tags become networks; lenient schemas"),
     "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),
