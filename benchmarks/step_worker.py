@@ -48,7 +48,7 @@ def loop_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.T
     left: list[int | None] = [None] * len(rows)
     for new in replay.new_ids:
         advance(rows[: len(new)], new)  # none before the first mask
-        session.apply(scores, session.fill_ahead(rows, left).result())
+        session.apply(scores, session.fill_ahead(rows, left)())
         yield
 
 
@@ -59,7 +59,7 @@ def row_steps(guide: hg.Guide, constraint: Any, replay: Replay, scores: torch.Te
     left: list[int | None] = [None] * len(rows)
     for new in replay.new_ids:
         advance(rows[: len(new)], new)  # none before the first mask
-        session.fill_ahead(rows, left).result()
+        session.fill_ahead(rows, left)()
         yield
 
 

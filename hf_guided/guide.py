@@ -320,11 +320,10 @@ class Guide:
         """The state of a ``logits_processor``, for custom decode loops; arguments as for ``logits_processor``."""
         options = SessionOptions(**arguments)
         given = coerce_batch(constraint)
-        per_prompt = isinstance(given, list)
         constraints: list[Constraint | None] = given if isinstance(given, list) else [given]
         prefixes: list[Any] = list(prefix) if isinstance(prefix, (list, tuple)) else [prefix]
-        if len(prefixes) > 1 and not per_prompt:
-            constraints, per_prompt = constraints * len(prefixes), True
+        if len(prefixes) > 1 and not isinstance(given, list):
+            constraints = constraints * len(prefixes)
         if len(prefixes) == 1:
             prefixes = prefixes * len(constraints)
         if len(prefixes) != len(constraints):
@@ -337,7 +336,7 @@ class Guide:
                 "it; leave one out"
             )
         requests = self._calls.requests(constraints, prefixes, options.backend, options.reasoning)
-        return self._calls.session_of(requests, options, per_prompt=per_prompt)
+        return self._calls.session_of(requests, options)
 
     @reading("Guide.trace")
     def trace(

@@ -53,11 +53,11 @@ REASONS = {
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
     "checkpoints": Reason(500, "the location of a checkpoint is a file of its own: the Hub, folders, pinned commits"),
     "generation": Reason(
-        6200, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
+        6050, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
     "hf": Reason(4800, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
-    "session": Reason(4800, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
+    "session": Reason(4400, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
     "trace": Reason(700, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4200, "adapters of five engines; schemas and tags become networks; lenient schemas"),
     "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),

@@ -8,6 +8,7 @@ which markers of thinking it has. ``templates`` is always the tokenizer, or a pr
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import string
 from collections import OrderedDict
@@ -128,18 +129,24 @@ _THINKING = (
 )
 # Names of thinking in response templates, and in messages.
 _THINKING_FIELDS = ("reasoning_content", "thinking", "reasoning")
-_MARKED_TOOL = {
+# A tool and a call of it, for small chats whose renderings show how a template writes them.
+PROBE_KEY, PROBE_VALUE = "probe", "value 7"
+PROBE_TOOL = {
     "type": "function",
     "function": {
         "name": _MARK,
         "description": "Looks up.",
-        "parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "What."}}},
+        "parameters": {
+            "type": "object",
+            "properties": {PROBE_KEY: {"type": "string", "description": "What."}},
+            "required": [PROBE_KEY],
+        },
     },
 }
-# A call, with its arguments as templates take them: as an object, or as text.
-_MARKED_CALLS = [
+# With its arguments as templates take them: as an object, or as text.
+PROBE_CALLS: list[dict[str, Any]] = [
     {"id": "a1B2c3D4e", "type": "function", "function": {"name": _MARK, "arguments": arguments}}
-    for arguments in ({"key": "value"}, '{"key": "value"}')
+    for arguments in ({PROBE_KEY: PROBE_VALUE}, json.dumps({PROBE_KEY: PROBE_VALUE}))
 ]
 
 
@@ -294,9 +301,9 @@ def _spaces_in_messages(templates: Any, end: str) -> Iterator[str]:
     thought = dict.fromkeys(_THINKING_FIELDS, _THOUGHT)
     answer: dict[str, Any] = {"role": "assistant", "content": _MARK, **thought}
     for variables in ({}, _THINKS):
-        for message in (answer, *({**answer, "content": "", "tool_calls": [call]} for call in _MARKED_CALLS)):
+        for message in (answer, *({**answer, "content": "", "tool_calls": [call]} for call in PROBE_CALLS)):
             chat: list[Mapping[str, Any]] = [_QUESTION, message]
-            text = rendered_if_taken(templates, chat, {**variables, "tools": [_MARKED_TOOL]}) or ""
+            text = rendered_if_taken(templates, chat, {**variables, "tools": [PROBE_TOOL]}) or ""
             _, thinks, later = text.partition(_THOUGHT)
             between, ended, after = later.partition(end)
             if thinks and ended and not between.strip() and _MARK in after:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
 
@@ -185,7 +186,8 @@ def _answers(
     """``generate``, which another thread may cancel."""
     with reading("generate"):
         options, generate_kwargs = GenerateOptions.among(arguments)
-        planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs, cancellation)
+        planned = plan(model, tokenizer, prompts, constraint, options, generate_kwargs)
+    planned = replace(planned, cancellation=cancellation)
     return stream_plan(planned) if options.stream else run_plan(planned)
 
 
@@ -245,13 +247,6 @@ def agenerate(
     on another thread at the same time. A slow reader of a stream delays no other call, because answers are generated in
     advance. Functions of the caller (``stats``, logits processors) are called on the thread of their call, with the
     context variables of the task. Only asyncio is supported, no other event loop.
-
-    Args:
-        model: a transformers model that can generate.
-        tokenizer: its tokenizer.
-        prompts: as for ``hg.generate``.
-        constraint: as for ``hg.generate``.
-        **arguments: the other arguments of ``hg.generate``.
 
     Returns:
         A coroutine for the list of results; with ``stream``, an async generator of Partials.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,10 @@ from ..hf.compat import continuous_batching_reason
 from ..hf.decode.processors import Scoring
 from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
-from ..session.limit_record import LimitRecord, narrowed_along, with_limit
-from ..session.logprobs import Position, TokenLogprob
-from ..session.requests import row_after_prefix
+from ..session.logprobs import LogprobRecorder, Position, TokenLogprob
+from ..session.mass_record import MassRecord, narrowed_along, with_limit
+from ..session.requests import Request, row_after_prefix
 from ..session.result import GuidedResult, with_dead_end
-from ..session.session import Session
 from ..session.stats import SessionStats
 from .arguments import GenerateOptions
 from .prefix_logits import PrefixLogits
@@ -36,6 +36,8 @@ from .threads import Cancellation
 if TYPE_CHECKING:
     from .plan import Plan
 
+_NO_PADDING = -1  # a manager ends each row by itself
+_CHUNK = 64  # positions processed at a time: 128,000 logits in float32 are half a megabyte for each
 
 # Settings for which a manager would need a row's earlier tokens, its prompt's length or a clock. It ignores them, or
 # fails. Each with the values that change nothing.
@@ -138,7 +140,7 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
                 prompt,
                 max_new_tokens=budget,
                 eos_token_id=list(plan.stop_token_ids),
-                response_format=plan.constraints[i],
+                response_format=plan.requests[i].constraint,
                 backend=plan.options.backend,
                 prefix=plan.inputs.prefixes[i],
             )
@@ -153,32 +155,47 @@ def run_continuous(plan: Plan, indices: Sequence[int]) -> tuple[list[list[Guided
     seconds, stats = time.perf_counter() - began, first_processor(manager).stats
     results = []
     for i, prompt, budget, own in zip(indices, prompts, budgets, answer_ids, strict=True):
-        answers = [outputs[answer_id] for answer_id in own]
-        options = plan.options.session(plan.stop_token_ids, budget)
-        read = []
-        for answer in answers:
-            reader = calls_of(plan.guide).reader_of(plan.requests[i], options, pad_token_id=_NO_PADDING, stats=stats)
-            read.append(with_dead_end(reader.read(answer.generated_tokens), answer.error))
-        read = _with_limit(plan, i, prompt, budget, read)
-        if plan.options.top_logprobs is not None:
-            entries = _logprobs(plan, i, prompt, budget, answers)
-            read = [
-                replace(result, logprobs=logprobs[: len(result.token_ids)])
-                for result, logprobs in zip(read, entries, strict=True)
-            ]
-        results.append(read)
+        if plan.cancellation is not None:
+            plan.cancellation.check()
+        results.append(_read(plan, plan.requests[i], prompt, budget, [outputs[answer_id] for answer_id in own], stats))
     return results, stats, seconds
 
 
+def _read(
+    plan: Plan, request: Request, prompt: Sequence[int], budget: int, outputs: Sequence[Any], stats: SessionStats
+) -> list[GuidedResult]:
+    """The answers to one prompt, of the manager's outputs."""
+    options, calls = plan.session_options(len(prompt), overlap=False), calls_of(plan.guide)
+    results = []
+    for output in outputs:
+        reader = calls.reader_of(request, options, pad_token_id=_NO_PADDING, stats=stats)
+        results.append(with_dead_end(reader.read(output.generated_tokens), output.error))
+    logits = cache(partial(_prefix_logits, plan, prompt))
+    results = _with_limit(plan, request, prompt, budget, results, logits)
+    if (top := plan.options.top_logprobs) is None:
+        return results
+    recorder = calls.session_of([request], options).logprob_recorder([prompt] * len(outputs), top)
+    tokens, sampled = zip(*((output.generated_tokens, output.logprobs) for output in outputs), strict=True)
+    return [
+        replace(result, logprobs=entries[: len(result.token_ids)])
+        for result, entries in zip(results, logprobs_of(logits(), recorder, prompt, tokens, sampled), strict=True)
+    ]
+
+
 def _with_limit(
-    plan: Plan, index: int, prompt: Sequence[int], budget: int, results: Sequence[GuidedResult]
+    plan: Plan,
+    request: Request,
+    prompt: Sequence[int],
+    budget: int,
+    results: Sequence[GuidedResult],
+    logits: Callable[[], PrefixLogits],
 ) -> list[GuidedResult]:
     """The answers to one prompt with what the token limit, and the format if that is asked, left of the probability.
 
     The manager may run in a graph that calls no Python, so it takes one more forward pass over each answer that the
     limit has narrowed, or over all of them.
     """
-    request, record, logits = plan.requests[index], LimitRecord(weighs_all=plan.options.log_mass), None
+    record = MassRecord(weighs_all=plan.options.log_mass)
     compiled = None if request.compiled is None else request.compiled.result()
     first_row = row_after_prefix(compiled, request.prefix, plan.stop_token_ids)
     for number, result in enumerate(results):
@@ -186,13 +203,10 @@ def _with_limit(
         if result.finish_reason == "dead_end":  # the limit may have left no token there
             tokens += plan.stop_token_ids[:1]
         narrowed = narrowed_along(first_row.fork(), tokens, budget, always=record.weighs_all)
-        if not narrowed:
-            continue
-        logits = _prefix_logits(plan, prompt) if logits is None else logits
         end = 0
-        for raw in logits.chunks(tokens, _CHUNK):  # (up to _CHUNK, vocab)
+        for raw in logits().chunks(tokens, _CHUNK) if narrowed else ():  # (up to _CHUNK, vocab)
             before = [[*prompt, *tokens[: end + i]] for i in range(len(raw))]
-            scores = Scoring(logits.processors).unmasked(before, raw)
+            scores = Scoring(logits().processors).unmasked(before, raw)
             here = {i - end: both for i, both in narrowed.items() if end <= i < end + len(scores)}
             record.see(scores, here)
             for position in here:
@@ -200,19 +214,14 @@ def _with_limit(
             end += len(scores)
     read = []
     for number, result in enumerate(results):
-        length = len(result.token_ids)
-        log_masses = record.log_masses(number, length)
-        if compiled is None and record.weighs_all:
-            log_masses = [0.0] * length
+        log_masses = record.log_masses(number, len(result.token_ids), is_free=compiled is None)
         read.append(with_limit(result, record.steps(number), log_masses, sampled=plan.settings.sampled))
     return read
 
 
 def _prefix_logits(plan: Plan, prompt: Sequence[int]) -> PrefixLogits:
     """The model's logits after one prompt."""
-    if plan.cancellation is not None:
-        plan.cancellation.check()
-    kwargs = GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1)
+    kwargs = GenerationSettings.over(plan.generate_kwargs, num_return_sequences=1)
     inputs, text_ids = padded([prompt], plan.pad_token_id, plan.model), plan.guide.vocabulary.some_text(5)
     return PrefixLogits(plan.model, inputs, plan.pad_token_id, kwargs, text_ids)
 
@@ -253,49 +262,18 @@ def _collect(manager: Any, wanted: set[str], cancellation: Cancellation | None) 
     return outputs
 
 
-def _logprobs(
-    plan: Plan, index: int, prompt: Sequence[int], budget: int, outputs: Sequence[Any]
-) -> list[list[TokenLogprob]]:
-    """The log probabilities of the answers to one prompt."""
-    assert plan.options.top_logprobs is not None
-    if plan.cancellation is not None:
-        plan.cancellation.check()
-    options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
-    return logprobs_of(
-        plan.model,
-        calls_of(plan.guide).session_of([plan.requests[index]], options, per_prompt=False),
-        prompt,
-        [output.generated_tokens for output in outputs],
-        [output.logprobs for output in outputs],
-        top=plan.options.top_logprobs,
-        pad_token_id=plan.pad_token_id,
-        generate_kwargs=GenerationSettings(plan.model, plan.generate_kwargs).kwargs_with(num_return_sequences=1),
-    )
-
-
-_NO_PADDING = -1  # a manager ends each row by itself
-_CHUNK = 64  # positions processed at a time: 128,000 logits in float32 are half a megabyte for each
-
-
 def logprobs_of(
-    model: Any,
-    session: Session,
+    logits: PrefixLogits,
+    recorder: LogprobRecorder,
     prompt: Sequence[int],
     answers: Sequence[Sequence[int]],
     sampled: Sequence[Sequence[float]],
-    *,
-    top: int,
-    pad_token_id: int,
-    generate_kwargs: Mapping[str, Any],
 ) -> list[list[TokenLogprob]]:
     """The entries of each answer to one prompt, whose tokens were chosen in continuous batching.
 
     ``sampled`` has the log probabilities with which the tokens were sampled, as recorded by the manager.
     """
-    inputs, text_ids = padded([prompt], pad_token_id, model), session.vocabulary.some_text(5)
-    logits = PrefixLogits(model, inputs, pad_token_id, generate_kwargs, text_ids)
     warp = Scoring(logits.processors)
-    recorder = session.logprob_recorder([prompt] * len(answers), top)
     for row, tokens in enumerate(answers):
         if not tokens:
             continue

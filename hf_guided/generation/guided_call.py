@@ -19,7 +19,7 @@ from ..hf.decode.call import DecodeOptions
 from ..hf.decoder import GuidedDecoder
 from ..hf.generation_settings import GenerationSettings
 from ..hf.logits_processor import GuidedLogitsProcessor
-from ..session.limit_record import with_limit
+from ..session.mass_record import with_limit
 from ..session.options import SessionOptions
 from ..session.reasoning import Opening
 from ..session.reasoning_gate import gate_constraint
@@ -71,11 +71,6 @@ def check_compiled(requests: Sequence[Request]) -> list[CompiledConstraint | Non
     return [None if request.compiled is None else request.compiled.result() for request in requests]
 
 
-def check_settings(requests: Sequence[Request], settings: GenerationSettings) -> None:
-    """Check that the settings of a call allow what its constraints need, see ``GenerationSettings.check_against``."""
-    settings.check_against(check_compiled(requests))
-
-
 def check_budgets(requests: Sequence[Request], settings: GenerationSettings, prompts: Sequence[Sequence[int]]) -> None:
     """Raise BudgetTooSmall if an answer cannot be finished within ``max_new_tokens``.
 
@@ -103,11 +98,8 @@ class GuidedCall:
         guide: for the model.
         requests: one for each prompt.
         options: of the masks.
+        settings: of the call.
         loop: options of the fast loop; None runs transformers' own loop.
-        beams: of each prompt.
-        copies: rows of output of each prompt; they are neighbours.
-        sampled: whether tokens are drawn; None where no row has a place of its own, so that it is not known what the
-            token limit did to it.
     """
 
     def __init__(
@@ -115,16 +107,15 @@ class GuidedCall:
         guide: Guide,
         requests: Sequence[Request],
         options: SessionOptions,
-        loop: DecodeOptions | None = None,
-        *,
-        beams: int = 1,
-        copies: int = 1,
-        sampled: bool | None,
+        settings: GenerationSettings,
+        loop: DecodeOptions | None,
     ):
         calls = calls_of(guide)
         self._calls, self._requests, self._options = calls, requests, options
+        self._beams = settings.get("num_beams") or 1
+        self._copies = int(settings.get("num_return_sequences") or 1)  # rows of output of each prompt: neighbours
         decides = calls.ranks is None or calls.ranks.first  # only there the masks are known
-        self._beams, self._copies, self._sampled = beams, copies, sampled if decides else None
+        self._sampled = settings.sampled if decides else None
         self.new_session: Callable[[], Session] = partial(calls.session_of, requests, options)
         # What ``model.generate`` is given: a decoding method, or a processor for transformers' own loop.
         self.seam: GuidedDecoder | GuidedLogitsProcessor
@@ -171,12 +162,6 @@ class GuidedCall:
         return with_limit(result, steps, self.seam.log_masses(row, length), sampled=self._sampled)
 
     def reader(self, row: int, prompt: Sequence[int] = (), pad_token_id: int | None = None) -> RowReader:
-        """A reader of a row.
-
-        Args:
-            row: its number among the rows of output.
-            prompt: the tokens of its prompt, where rows think first; only their end is read.
-            pad_token_id: follows a row that was cut while others continued; None means the tokenizer's.
-        """
+        """A reader of a row of output; arguments as for ``Guide.read``."""
         request = self._requests[row // self._copies]
         return self._calls.reader_of(request, self._options, pad_token_id=pad_token_id, stats=self.stats, prompt=prompt)

@@ -20,6 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from ..constraints.chat_families import (
+    PROBE_CALLS,
+    PROBE_KEY,
+    PROBE_TOOL,
+    PROBE_VALUE,
     ChatFamily,
     Measured,
     accepts_id,
@@ -107,15 +111,11 @@ def without(chat: Chat, part: Part) -> list[Mapping[str, Any]]:
 
 def in_system_message(chat: Chat, text: str) -> list[Mapping[str, Any]]:
     """The chat with a text at the end of its system message, or with a new system message of that text."""
-    first = chat[0]
+    first, content = chat[0], chat[0].get("content")
+    listed = isinstance(content, (list, tuple))  # templates for lists may read no other form
     if first.get("role") in ("system", "developer"):
-        content = first.get("content")
-        if isinstance(content, (list, tuple)):
-            parts = [*content, {"type": "text", "text": f"\n\n{text}" if content else text}]
-            return [{**first, "content": parts}, *chat[1:]]
-        return [{**first, "content": f"{content}\n\n{text}" if content else text}, *chat[1:]]
-    listed = isinstance(first.get("content"), (list, tuple))  # templates for lists may read no other form
-    return [{"role": "system", "content": [{"type": "text", "text": text}] if listed else text}, *chat]
+        return [{**first, "content": _joined((content, text), "\n\n", listed=listed)}, *chat[1:]]
+    return [{"role": "system", "content": _joined((text,), "", listed=listed)}, *chat]
 
 
 def in_user_message(chat: Chat, text: str) -> list[Mapping[str, Any]] | None:
@@ -130,22 +130,7 @@ def in_user_message(chat: Chat, text: str) -> list[Mapping[str, Any]] | None:
     return None
 
 
-_NAME, _KEY, _VALUE = "look_up", "probe", "value 7"
-_ARGUMENTS = {_KEY: _VALUE}
-_ID = "a1B2c3D4e"
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": _NAME,
-        "description": "Looks up.",
-        "parameters": {
-            "type": "object",
-            "properties": {_KEY: {"type": "string", "description": "What."}},
-            "required": [_KEY],
-        },
-    },
-}
-_AS_JSON = re.compile(rf'\{{\s*"{_KEY}"\s*:\s*"{_VALUE}"\s*\}}')
+_AS_JSON = re.compile(rf'\{{\s*"{PROBE_KEY}"\s*:\s*"{PROBE_VALUE}"\s*\}}')
 _NONE_CONTENT = (
     "{%- set restored = namespace(messages=[]) %}{%- for message in messages %}"
     "{%- set restored.messages = restored.messages + [message if 'content' in message else "
@@ -260,7 +245,7 @@ def marked(chat: Chat) -> tuple[Chat, dict[str, str]]:
     def with_mark(number: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = _function(call)
         meaning = f"the call of {function.get('name')!r} in message {number}"
-        return {**call, "function": {**function, "arguments": {_KEY: new_mark(meaning)}}}
+        return {**call, "function": {**function, "arguments": {PROBE_KEY: new_mark(meaning)}}}
 
     messages = []
     for number, message in enumerate(chat):
@@ -383,14 +368,15 @@ def _probed(templates: Any, source: str, arguments: Mapping[str, Any]) -> CallFo
     """The first form in which a probe's arguments stand in its prompt, as JSON exactly once."""
     shown: CallForm | None = None  # a form in which they stand there otherwise, as elements
     for without_content in (False, True):
-        for tools in ([_TOOL], None):
+        for tools in ([PROBE_TOOL], None):
             for as_text in (False, True):
                 form = CallForm(as_text, without_content)
                 written = _written_probe(templates, source, {**arguments, "tools": tools}, form)
                 if len(_AS_JSON.findall(written)) == 1:
                     return form
                 # Neither JSON in JSON nor Python's repr.
-                if shown is None and not as_text and _VALUE in written and f"'{_KEY}': '{_VALUE}'" not in written:
+                as_repr = f"'{PROBE_KEY}': '{PROBE_VALUE}'" in written
+                if shown is None and not as_text and PROBE_VALUE in written and not as_repr:
                     shown = form
         if shown is not None:
             return shown
@@ -399,11 +385,11 @@ def _probed(templates: Any, source: str, arguments: Mapping[str, Any]) -> CallFo
 
 def _written_probe(templates: Any, source: str, arguments: Mapping[str, Any], form: CallForm) -> str:
     """The prompt after a call and its answer; empty if the template refuses them, which shows nothing."""
-    call = {"id": _ID, "type": "function", "function": {"name": _NAME, "arguments": _ARGUMENTS}}
+    call = PROBE_CALLS[0]
     chat: Sequence[Mapping[str, Any]] = [
         {"role": "user", "content": "Look up."},
         _message({"role": "assistant", "content": "", "tool_calls": [call]}, form),
-        {"role": "tool", "tool_call_id": _ID, "name": _NAME, "content": "found"},
+        {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": "found"},
     ]
     given = {**arguments, "add_generation_prompt": True}
     if form.without_content:

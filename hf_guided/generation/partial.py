@@ -203,7 +203,7 @@ class PartialRow:
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decode_text, self._decode_thinking = decoder("replace"), decoder("replace")
         self._text = ""
-        self._thinking = None if reader.gate is None or reader.opening is Opening.ALL else ""
+        self._thinking = None if reader.opening is Opening.ALL else ""
         self._closed: list[str] = []
         self._num_tokens = 0
         self._entries: list[TokenLogprob] | None = [] if logprobs else None
@@ -246,13 +246,11 @@ class PartialRow:
 
     def _take(self, token_ids: Sequence[int]) -> None:
         self._num_tokens += len(token_ids)
-        data = self._reader.take(token_ids)
-        self._add(*((b"", data) if self._split is None else self._split.take(data)))
+        self._add(*self._split.take(self._reader.take(token_ids)))
 
     def _end(self, dead_end: str | None = None) -> Partial:
         self.ended = True
-        rest = b"" if self._split is None else self._split.rest()
-        self._add(rest, b"", final=True)
+        self._add(self._split.rest(), b"", final=True)
         result = self._with_limit(with_dead_end(self._reader.result(), dead_end))
         if self._entries is not None:
             del self._entries[len(result.token_ids) :]  # tokens after the row left its constraint

@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, GenerationConfig, TextGenerationPipeline
-from transformers.pipelines import (
-    PIPELINE_REGISTRY,
-)  # takes seconds to import, so only users of the task import this file
+from transformers.pipelines import PIPELINE_REGISTRY  # takes seconds, so only users of the task import this file
 from transformers.pipelines.text_generation import Chat, ReturnType
 from transformers.utils.chat_template_utils import is_valid_message
 
@@ -32,7 +30,7 @@ from ..hf.generation_settings import GenerationSettings
 from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.reasoning import Reasoning
 from .arguments import GenerateOptions, check_arguments
-from .guided_call import GuidedCall, check_budgets, check_compiled, check_settings, guide_for
+from .guided_call import GuidedCall, check_budgets, check_compiled, guide_for
 from .messages import has_calls
 from .plan import choose_loop
 from .prompt_inputs import PromptInputs, check_takes_media
@@ -62,16 +60,6 @@ class _Row:
     constraint: Constraint | None  # the answer's; None is free
     prefix: str | None  # the beginning of the answer, if the prompt holds it already
     prompt: Prompt | None  # what a processor has still to make tensors of; None where a tokenizer has made the tokens
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Prompts that run in one ``model.generate`` call."""
-
-    inputs: Any  # their tensors
-    rows: Sequence[_Row]  # one for each prompt
-    collated: bool  # whether the pipeline has collated the prompts; otherwise there is one, and its outputs are no list
-    copies: int = 1  # how many rows of ``inputs`` each prompt has, in place of ``num_return_sequences``
 
 
 class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  # transformers is untyped here
@@ -240,65 +228,65 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
         rows: list[_Row] = given if collated else [given]
         options = GenerateOptions(backend=backend, reasoning=reasoning, jump_forward=jump_forward)
         if all(row.prompt is None for row in rows):
-            return self._answered(_Batch(model_inputs, rows, collated), options, compiled, generate_kwargs)
-        texts = model_inputs["prompt_text"] if collated else [model_inputs["prompt_text"]]
-        inputs = self._processor_inputs(rows)
-        settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
-        parts = []
-        for indices in inputs.batches(range(len(rows)), len(rows)):
-            chosen = [rows[i] for i in indices]
-            _, tensors, copies = inputs.of_call(indices, settings)
-            part: Any = {name: tensors.pop(name) for name in ("input_ids", "attention_mask")}
-            part["prompt_text"] = [texts[i] for i in indices] if collated else texts[0]
-            batch = _Batch(part, chosen, collated, copies)
-            parts.append(self._answered(batch, options, compiled, {**generate_kwargs, **tensors}))
-        return parts[0] if len(parts) == 1 else joined(parts, inputs.pad_token_id)
-
-    def _processor_inputs(self, rows: Sequence[_Row]) -> PromptInputs:
-        """The prompts whose tensors a processor makes, all prompts of a batch at once."""
-        padding = self.tokenizer.pad_token_id
-        return PromptInputs(
-            self.model,
-            guide_for(self.model, self.tokenizer).vocabulary,
-            self._templates,
-            [row.prompt for row in rows if row.prompt is not None],
-            [None] * len(rows),  # a chat that is continued holds its prefix
-            self.tokenizer.eos_token_id if padding is None else padding,
-            {},
-        )
+            outputs = self._answered(model_inputs, rows, options, compiled, generate_kwargs)
+        else:
+            texts = model_inputs["prompt_text"] if collated else [model_inputs["prompt_text"]]
+            padding = self.tokenizer.pad_token_id
+            inputs = PromptInputs(
+                self.model,
+                guide_for(self.model, self.tokenizer).vocabulary,
+                self._templates,
+                [row.prompt for row in rows if row.prompt is not None],
+                [None] * len(rows),  # a chat that is continued holds its prefix
+                self.tokenizer.eos_token_id if padding is None else padding,
+                {},
+            )
+            settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
+            parts = []
+            for indices in inputs.batches(range(len(rows)), len(rows)):
+                _, tensors, copies = inputs.of_call(indices, settings)
+                part: Any = {name: tensors.pop(name) for name in ("input_ids", "attention_mask")}
+                part["prompt_text"] = [texts[i] for i in indices] if collated else texts[0]
+                chosen, kwargs = [rows[i] for i in indices], {**generate_kwargs, **tensors}
+                parts.append(self._answered(part, chosen, options, compiled, kwargs, copies))
+            outputs = parts[0] if len(parts) == 1 else joined(parts, inputs.pad_token_id)
+        if not collated:  # the pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are
+            [outputs["results"]] = outputs["results"]
+        return outputs
 
     def _answered(
-        self, batch: _Batch, options: GenerateOptions, compiled: Futures | None, generate_kwargs: dict[str, Any]
+        self,
+        inputs: Any,
+        rows: Sequence[_Row],
+        options: GenerateOptions,
+        compiled: Futures | None,
+        generate_kwargs: dict[str, Any],
+        copies: int = 1,
     ) -> dict[str, Any]:
-        """The outputs of the text-generation pipeline for prompts that are tokens, with their results."""
+        """The outputs of the text-generation pipeline for prompts that are tokens, with their results.
+
+        Each prompt has so many copies in the inputs, in place of ``num_return_sequences``.
+        """
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         guide = guide_for(self.model, self.tokenizer)
-        constraints, prefixes = [row.constraint for row in batch.rows], [row.prefix for row in batch.rows]
+        constraints, prefixes = [row.constraint for row in rows], [row.prefix for row in rows]
         requests = calls_of(guide).requests(constraints, prefixes, options.backend, options.reasoning, futures=compiled)
-        check_settings(requests, settings)
-        input_ids = batch.inputs["input_ids"]
-        check_budgets(requests, settings, input_ids[:: batch.copies].tolist())
+        settings.check_against(check_compiled(requests))
+        input_ids = inputs["input_ids"]
+        check_budgets(requests, settings, input_ids[::copies].tolist())
         loop = None
         if options.jump_forward:
             fast, options = choose_loop(settings, options)
             loop = options.decode(streamer=None, seeds=None) if fast else None
         budget = settings.max_new_tokens(max(input_ids.shape[-1], 1)) or DEFAULT_MAX_NEW_TOKENS
-        call = GuidedCall(
-            guide,
-            requests,
-            options.session(settings.stop_token_ids(), budget),
-            loop,
-            beams=settings.get("num_beams") or 1,
-            copies=settings.get("num_return_sequences") or 1,
-            sampled=settings.sampled,
-        )
-        if batch.copies > 1:
+        call = GuidedCall(guide, requests, options.session(settings.stop_token_ids(), budget), settings, loop)
+        if copies > 1:
             generate_kwargs = settings.over(generate_kwargs, num_return_sequences=1)
-        outputs: dict[str, Any] = super()._forward(batch.inputs, **call.arguments(self.model, generate_kwargs))
-        if batch.copies > 1:
-            outputs = regrouped(outputs, batch.copies)
+        outputs: dict[str, Any] = super()._forward(inputs, **call.arguments(self.model, generate_kwargs))
+        if copies > 1:
+            outputs = regrouped(outputs, copies)
         input_ids, start = outputs["input_ids"], call.seam.prompt_length  # generate() begins an empty prompt with BOS
-        prompts: list[list[int]] = [[]] * len(batch.rows) if input_ids is None else input_ids.tolist()
+        prompts: list[list[int]] = [[]] * len(rows) if input_ids is None else input_ids.tolist()
         results = [
             [
                 call.read(i * len(sequences) + j, token_ids, prompt)
@@ -306,9 +294,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
             ]
             for i, (prompt, sequences) in enumerate(zip(prompts, outputs["generated_sequence"], strict=True))
         ]
-        pairs = list(zip(batch.rows, results, strict=True))
-        # The pipeline takes a batch apart by indexing; a lone prompt's outputs it leaves as they are.
-        outputs["results"] = pairs if batch.collated else pairs[0]
+        outputs["results"] = list(zip(rows, results, strict=True))
         return outputs
 
     def postprocess(

@@ -7,31 +7,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from transformers.generation.configuration_utils import GenerationMode
-
 from ..constraints.argument_advice import GENERATE
 from ..constraints.coerce import coerce_batch
 from ..constraints.tool_calls import ToolCalls
-from ..constraints.values import Constraint
 from ..errors import BudgetTooSmall, InvalidArgument, InvalidConstraint, UnsupportedModel, VocabularySizeError
 from ..guide import Guide, calls_of
-from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, logits_width
+from ..hf.compat import check_generates, check_timestamps, decoder_prompt_length, in_step_with_others, logits_width
 from ..hf.generation_settings import GenerationSettings
 from ..hf.seeds import prompt_seeds
-from ..options import DEFAULT_MAX_NEW_TOKENS
+from ..options import DEFAULT_MAX_NEW_TOKENS, Overlap
+from ..session.options import SessionOptions
 from ..session.reasoning import Reasoning
 from ..session.requests import Request, check_budget, prefix_bytes, row_after_prefix
 from ..session.tensor_parallel import Ranks
 from ..vocabulary.processors import tokenizer_of
 from .arguments import GenerateArguments, GenerateOptions, check_arguments, one_each
 from .continuous import check_continuous
-from .guided_call import check_budgets, check_settings, guide_for
+from .guided_call import check_budgets, check_compiled, guide_for
 from .prompt_inputs import PromptInputs, check_takes_media, row_arguments
 from .prompts import Prompt, as_prompts, check_order, hint_at_description, prepared, warn_of_unseen
 from .templates import template_options
 from .threads import Cancellation
-
-_ONE_BY_ONE = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE, GenerationMode.ASSISTED_GENERATION)
 
 
 @dataclass(frozen=True)
@@ -49,29 +45,30 @@ class Plan:
     pad_token_id: int  # follows a row that has ended
     seeds: Sequence[int] | None  # one for each prompt, for the samples of its rows; None draws with torch's generator
     fast: bool  # whether a loop of this package runs, not transformers' own
-    continuous: bool  # whether all prompts run in one manager, not batch by batch
-    step: int  # prompts per call
-    cancellation: Cancellation | None  # ends the call from another thread
-
-    @property
-    def constraints(self) -> list[Constraint | None]:
-        """One for each prompt, bound to the guide's tokenizer; None is free."""
-        return [request.constraint for request in self.requests]
-
-    @property
-    def prompts(self) -> Sequence[Prompt]:
-        """Texts and chats."""
-        return self.inputs.prompts
+    step: int  # prompts per call; with ``continuous_batching`` all of them
+    cancellation: Cancellation | None = None  # ends the call from another thread
 
     def batches(self, indices: Sequence[int] | None = None) -> Iterator[Sequence[int]]:
         """The indices of the prompts, or of some of them, that run in one call, in order."""
-        return self.inputs.batches(range(len(self.prompts)) if indices is None else indices, self.step)
+        return self.inputs.batches(range(len(self.requests)) if indices is None else indices, self.step)
+
+    def for_own_loop(self, name: str) -> Plan:
+        """The plan, checked for a function with a loop of its own: one process, nothing that only generate() does."""
+        if calls_of(self.guide).ranks is not None or in_step_with_others(self.model):
+            raise UnsupportedModel(f"{name}: expected a model in one process, got one that several processes hold")
+        self.settings.check_custom_loop()
+        return self
 
     def fingerprint(self) -> str:
         """A text that has to be the same in all processes that hold the model."""
-        prompts = [*map(self.inputs.fingerprint, range(len(self.prompts)))]
-        keys = [constraint and constraint.key for constraint in self.constraints]
+        prompts = [*map(self.inputs.fingerprint, range(len(self.requests)))]
+        keys = [request.constraint and request.constraint.key for request in self.requests]
         return repr((prompts, keys, self.inputs.prefixes, self.seeds, self.fast, self.step))
+
+    def session_options(self, start: int, overlap: Overlap | None = None) -> SessionOptions:
+        """The options of the masks of a call whose outputs begin at this column."""
+        limit = self.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
+        return replace(self.options.session(self.stop_token_ids, limit), overlap=overlap)
 
     def start_of_output(self, inputs: Mapping[str, Any]) -> int:
         """The column at which the outputs of one call begin."""
@@ -93,14 +90,13 @@ def plan(
     constraint: Any,
     options: GenerateOptions,
     generate_kwargs: Mapping[str, Any],
-    cancellation: Cancellation | None = None,
 ) -> Plan:
     """Check a whole call; arguments and errors are those of ``hg.generate``.
 
     The processes that hold a model together check that they have the same plan.
     """
     guide = guide_for(model, tokenizer, options.guide)
-    make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs, cancellation)
+    make = partial(_plan, model, tokenizer, prompts, constraint, guide, options, generate_kwargs)
     ranks = Ranks.of(model)
     if ranks is None:
         return make()
@@ -121,7 +117,6 @@ def _plan(
     guide: Guide,
     options: GenerateOptions,
     generate_kwargs: Mapping[str, Any],
-    cancellation: Cancellation | None,
 ) -> Plan:
     # The arguments are checked against one another before any of them is read.
     check_generates(model)
@@ -145,7 +140,7 @@ def _plan(
         _check_stream(settings, options, generate_kwargs)
     stops = guide.vocabulary.stops_with_logits(settings.stop_token_ids())
     requests = calls_of(guide).requests(constraints, prefixes, options.backend, options.reasoning)
-    check_settings(requests, settings)  # a bad constraint raises here, before any prompt is rendered
+    settings.check_against(check_compiled(requests))  # a bad constraint raises here, before any prompt is rendered
     rendered = _rendered(model, tokenizer, batch, requests, options)
     for i, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
         if isinstance(request.constraint, ToolCalls):  # its calls are numbered after those of the chat
@@ -155,7 +150,7 @@ def _plan(
     if pad_token_id is None or pad_token_id >= guide.vocabulary.padded_size:
         pad_token_id = stops[0]
     default = {} if settings.max_new_tokens(0) is not None else {"max_new_tokens": DEFAULT_MAX_NEW_TOKENS}
-    kwargs = settings.kwargs_with(pad_token_id=pad_token_id, **default)
+    kwargs = settings.over(generate_kwargs, pad_token_id=pad_token_id, **default)
     if settings.needs_tokenizer:
         kwargs["tokenizer"] = tokenizer_of(tokenizer)
     continuous = bool(options.continuous_batching)
@@ -168,7 +163,7 @@ def _plan(
     fast, options = choose_loop(settings, options)
     if options.top_logprobs is not None and not fast and not continuous:
         outputs = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
-        kwargs = GenerationSettings(model, kwargs).kwargs_with(**outputs)
+        kwargs = settings.over(kwargs, **outputs)
     step = max(len(batch), 1) if continuous else 1 if settings.one_at_a_time else options.batch_size
     several_calls = step < len(batch) or len({prompt.group for prompt in rendered}) > 1
     of_rows = row_arguments(kwargs, len(batch), several_calls=several_calls)
@@ -184,9 +179,7 @@ def _plan(
         pad_token_id=pad_token_id,
         seeds=prompt_seeds(options.seed, len(batch)),
         fast=fast,
-        continuous=continuous,
         step=step,
-        cancellation=cancellation,
     )
     if planned.seeds is not None and settings.get("do_sample") and not fast:
         raise InvalidArgument(
@@ -198,10 +191,7 @@ def _plan(
 
 
 def choose_loop(settings: GenerationSettings, options: GenerateOptions) -> tuple[bool, GenerateOptions]:
-    """Choose the loop.
-
-    Returns:
-        Whether a loop of this package runs, not transformers' own; the options with the final ``draft``.
+    """Whether a loop of this package runs, not transformers' own; and the options with the final ``draft``.
 
     Raises:
         InvalidArgument: a ``draft`` for a loop that takes none.
@@ -262,7 +252,7 @@ def _check_lengths(plan: Plan) -> None:
         return
     thinks, rows = plan.options.reasoning is not None, plan.inputs.rows
     prompts = [
-        plan.prompt_of_output(plan.inputs.tokens(i), rows, i) if thinks else () for i in range(len(plan.prompts))
+        plan.prompt_of_output(plan.inputs.tokens(i), rows, i) if thinks else () for i in range(len(plan.requests))
     ]
     check_budgets(plan.requests, plan.settings, prompts)
 
@@ -328,10 +318,10 @@ def _check_tokens_are_final(what: str, settings: GenerationSettings, generate_kw
         raise InvalidArgument(
             f"{what}, custom_generate: a loop of your own keeps its tokens and logits for itself; leave one out"
         )
-    beams, mode = settings.get("num_beams") or 1, settings.generation_mode
-    if beams > 1 or mode not in _ONE_BY_ONE:
+    beams = settings.get("num_beams") or 1
+    if beams > 1 or settings.sampled is None:
         raise InvalidArgument(
             f"{what}{f', num_beams={beams}' if beams > 1 else ''}: expected greedy decoding, sampling or assisted "
-            f"generation, got {mode.value}, where tokens are not chosen by their own probability and may change until "
-            f"the end; leave {what} out, or num_beams and the like"
+            f"generation, got {settings.generation_mode.value}, where tokens are not chosen by their own probability "
+            f"and may change until the end; leave {what} out, or num_beams and the like"
         )

@@ -9,19 +9,18 @@ memory than the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig
 
 from ..errors import UnsupportedModel
-from ..hf.compat import input_device, with_cache_argument
+from ..hf.compat import input_device
 from ..hf.decode.block_rule import block_rule
 from ..hf.decode.cache_slots import CacheSlots
-from ..hf.decode.call import GenerateCall
+from ..hf.decode.call import GenerateCall, prepare_call
 from .prompt_inputs import tokens_of
 from .prompts import padded
 
@@ -48,39 +47,22 @@ class PrefixLogits:
         self._prompts = tokens_of(self.inputs)
         self._slots: CacheSlots | None = None
         self._wide: CacheSlots | None = None  # slots of a lone prompt without holes; used for one answer
-        self._run_prompts()
+        prepare_call(self.model, self.inputs, self.generate_kwargs, self._prefill)
         if self._slots is None and (more := sorted(self.inputs.keys() - {"input_ids", "attention_mask"})):
             raise UnsupportedModel(
                 f"{type(self.model).__name__}: prompts with {', '.join(more)} are scored where one cache serves many "
                 "rows, which takes full attention in every layer; leave these inputs out, or sample with hg.generate"
             )
 
-    def _run_prompts(self) -> None:
-        self._generate(self.inputs, self._prefill)
-
-    def _generate(self, inputs: Mapping[str, Tensor], loop: Callable[..., Tensor]) -> None:
-        self.model.generate(**inputs, **with_cache_argument(self.model, self.generate_kwargs), custom_generate=loop)
-
-    def _prefill(
-        self,
-        model: Any,
-        input_ids: Tensor,
-        logits_processor: Any,
-        stopping_criteria: Any,
-        generation_config: GenerationConfig,
-        **model_kwargs: Any,
-    ) -> Tensor:
-        """A decoding method for generate(), which passes it all of this; it decodes no token."""
-        self.before = input_ids.tolist()
-        self.processors = list(logits_processor)
-        call = GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
+    def _prefill(self, call: GenerateCall) -> None:
+        self.before = call.input_ids.tolist()
+        self.processors = list(call.processors)
         slots = CacheSlots(call, blocks=block_rule(call, self.text_ids).blocks)
         self._first = slots.prefill()  # (prompts, vocab)
         if slots.holes:
             self._slots = slots
         elif slots.wide:
             self._wide = slots
-        return input_ids
 
     @torch.no_grad()
     def chunks(self, tokens: Sequence[int], size: int) -> Iterator[Tensor]:
@@ -98,7 +80,7 @@ class PrefixLogits:
             always computes the logits of every position holds more than one chunk.
         """
         if self._slots is None and self._wide is None:
-            self._run_prompts()
+            prepare_call(self.model, self.inputs, self.generate_kwargs, self._prefill)
         slots = self._wide if self._slots is None else self._slots.select([0])
         self._wide = None
         first = self._first[:1]  # (1, vocab)
@@ -169,20 +151,12 @@ class PrefixLogits:
             given = padded(whole, self.pad_token_id, self.model)
         kept: list[Tensor] = []
 
-        def last_logits(
-            model: Any,
-            input_ids: Tensor,
-            logits_processor: Any,
-            stopping_criteria: Any,
-            generation_config: GenerationConfig,
-            **model_kwargs: Any,
-        ) -> Tensor:
-            generation_config.prefill_chunk_size = None  # the logits of earlier chunks would be lost
-            if "logits_to_keep" in model_kwargs:
-                model_kwargs["logits_to_keep"] = keep
-            logits = model._prefill(input_ids, generation_config, model_kwargs).logits[:, -keep:]
-            kept.append(logits.to(dtype=torch.float32, device=input_ids.device))
-            return input_ids
+        def last_logits(call: GenerateCall) -> None:
+            call.config.prefill_chunk_size = None  # the logits of earlier chunks would be lost
+            if "logits_to_keep" in call.model_kwargs:
+                call.model_kwargs["logits_to_keep"] = keep
+            logits = call.model._prefill(call.input_ids, call.config, call.model_kwargs).logits[:, -keep:]
+            kept.append(logits.to(dtype=torch.float32, device=call.input_ids.device))
 
-        self._generate(given, last_logits)
+        prepare_call(self.model, given, self.generate_kwargs, last_logits)
         return kept[0]

@@ -49,11 +49,7 @@ class PromptInputs:
             first = last
 
     def tokens(self, index: int) -> list[int]:
-        """The tokens of one prompt, with its prefix.
-
-        Raises:
-            VocabularySizeError: the model has no embedding for one of them.
-        """
+        """The tokens of one prompt, with its prefix; raises as ``check_embedded``."""
         prompt, prefix = self.prompts[index], self.prefixes[index]
         if self._by_processor(prompt):
             return tokens_of(processed(self.templates, [prompt], [prefix], self.model))[0]
@@ -69,48 +65,39 @@ class PromptInputs:
         inputs = processed(self.templates, [prompt], [self.prefixes[index]], self.model)
         return {name: _digest(value) for name, value in sorted(inputs.items())}
 
-    def batch(self, indices: Sequence[int], copies: int) -> tuple[list[list[int]], dict[str, Any]]:
-        """The inputs of one call.
-
-        Args:
-            indices: one of the groups of ``batches``.
-            copies: rows for each prompt, next to each other.
+    def of_call(
+        self, indices: Sequence[int], settings: GenerationSettings
+    ) -> tuple[list[list[int]], dict[str, Any], int]:
+        """The inputs of one call, for the prompts of one of the groups of ``batches``.
 
         Returns:
-            The tokens of each prompt; the inputs of ``model.generate``.
+            The tokens of each prompt; the inputs of ``model.generate``; how many rows each prompt has in them, next to
+            each other.
 
         Raises:
             PromptError: see ``processed``.
             InvalidArgument: the caller passes a tensor that the processor makes too.
-        """
-        own = {name: _take(value, indices, len(self.prompts), name) for name, value in self.rows.items()}
-        if not self._by_processor(self.prompts[indices[0]]):
-            prompts = [self.tokens(i) for i in indices]
-            made = padded(prompts, self.pad_token_id, self.model)
-            if "decoder_input_ids" in own and main_input_name(self.model) != "input_ids":
-                made = {}  # the prompt would be that of the decoder
-            return prompts, {**made, **own}
-        repeated = [i for i in indices for _ in range(copies)]
-        inputs = processed(
-            self.templates, [self.prompts[i] for i in repeated], [self.prefixes[i] for i in repeated], self.model
-        )
-        if twice := sorted(inputs.keys() & own.keys()):
-            raise InvalidArgument(f"{', '.join(twice)}: the processor makes this from the chats; leave it out")
-        own = {name: _repeated(value, copies) for name, value in own.items()}
-        return tokens_of(inputs)[::copies], {**inputs, **own}
-
-    def of_call(
-        self, indices: Sequence[int], settings: GenerationSettings
-    ) -> tuple[list[list[int]], dict[str, Any], int]:
-        """The inputs of one call, see ``batch``; and how often each prompt stands in them.
-
-        Raises:
             UnsupportedModel: transformers would give beams the images of other rows.
         """
         # transformers' own copies of a row may get the images of other rows; the processor's do not.
         copied = settings.samples and any(self.prompts[i].media for i in indices)
         copies = int(settings.get("num_return_sequences") or 1) if copied else 1
-        prompts, inputs = self.batch(indices, copies)
+        own = {name: _take(value, indices, len(self.prompts), name) for name, value in self.rows.items()}
+        if self._by_processor(self.prompts[indices[0]]):
+            repeated = [i for i in indices for _ in range(copies)]
+            made = processed(
+                self.templates, [self.prompts[i] for i in repeated], [self.prefixes[i] for i in repeated], self.model
+            )
+            if twice := sorted(made.keys() & own.keys()):
+                raise InvalidArgument(f"{', '.join(twice)}: the processor makes this from the chats; leave it out")
+            own = {name: _repeated(value, copies) for name, value in own.items()}
+            prompts = tokens_of(made)[::copies]
+        else:
+            prompts = [self.tokens(i) for i in indices]
+            made = padded(prompts, self.pad_token_id, self.model)
+            if "decoder_input_ids" in own and main_input_name(self.model) != "input_ids":
+                made = {}  # the prompt would be that of the decoder
+        inputs = {**made, **own}
         if (settings.get("num_beams") or 1) > 1 and "mm_encoder_outputs" not in parameters(self.model.forward):
             rows = len(prompts) * copies
             others = {name: value for name, value in inputs.items() if name not in OF_TOKENS}
@@ -226,7 +213,7 @@ def processed(processor: Any, prompts: Sequence[Prompt], prefixes: Sequence[str 
         processor_kwargs=settings,
         **arguments,
     )
-    inputs = {name: _on(value, model) for name, value in made.items()}
+    inputs = {name: as_input(value, model) for name, value in made.items()}
     if "attention_mask" not in inputs:
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     _check_seen(processor, prompts, inputs, model)
@@ -243,11 +230,7 @@ def tokens_of(inputs: Mapping[str, Any]) -> list[list[int]]:
 
 
 def check_takes_media(processor: Any, prompts: Iterable[Prompt], model: Any) -> None:
-    """Check that a model takes more than tokens, if a chat has more than text.
-
-    Raises:
-        PromptError: it takes tokens alone.
-    """
+    """Raise PromptError if a chat has more than text, and the model takes tokens alone."""
     kinds = sorted({kind for prompt in prompts for kind in prompt.media})
     if not kinds:
         return
@@ -303,7 +286,8 @@ def _placeholder(processor: Any, model: Any, kind: str) -> int | None:
     return None
 
 
-def _on(value: Any, model: Any) -> Any:
+def as_input(value: Any, model: Any) -> Any:
+    """A value as an input of the model: a tensor on its device; floating point in its dtype."""
     if not isinstance(value, Tensor):
         return value
     device = input_device(model)

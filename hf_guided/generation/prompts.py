@@ -342,7 +342,9 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
         InvalidArgument: there are none, and the tokenizer has no BOS.
     """
     tokenizer: Any = vocabulary.tokenizer
-    if prompt.tokens is None and prompt.text is not None:
+    if prompt.tokens is not None:
+        ids = list(prompt.tokens)
+    elif prompt.text is not None:
         _check_text(prompt.text)
         ids = list(tokenizer(prompt.text + prefix)["input_ids"])
         if not ids and tokenizer.bos_token_id is None:
@@ -350,16 +352,13 @@ def encoded(vocabulary: Vocabulary, prompt: Prompt, prefix: str) -> list[int]:
                 "expected a prompt with text: this one is empty, and the tokenizer has no BOS to begin with"
             )
         return ids or [tokenizer.bos_token_id]
-    if prompt.tokens is None:
-        if prompt.rendered is not None:
-            ids = list(tokenizer(prompt.rendered, add_special_tokens=False)["input_ids"])
-        else:
-            arguments = prompt.arguments or {}
-            ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
-        if prompt.answer_start:
-            ids += tokenizer.encode(prompt.answer_start, add_special_tokens=False)
+    elif prompt.rendered is not None:
+        ids = list(tokenizer(prompt.rendered, add_special_tokens=False)["input_ids"])
     else:
-        ids = list(prompt.tokens)
+        arguments = prompt.arguments or {}
+        ids = list(applied(tokenizer, list(prompt.chat), tokenize=True, return_dict=False, **arguments))
+    if prompt.tokens is None and prompt.answer_start:
+        ids += tokenizer.encode(prompt.answer_start, add_special_tokens=False)
     if not prefix:
         return ids
     own = list(tokenizer.encode(prefix, add_special_tokens=False))
@@ -379,11 +378,7 @@ def _check_text(text: str) -> None:
 
 
 def check_embedded(token_ids: Sequence[int], tokenizer: Any, model: Any) -> None:
-    """Refuse a prompt with tokens that were added to the tokenizer alone, before they end in an index error.
-
-    Raises:
-        VocabularySizeError: the model has no embedding for a token.
-    """
+    """Raise VocabularySizeError for tokens added to the tokenizer alone, which would end in an index error."""
     rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
     outside = next((token_id for token_id in token_ids if rows is not None and token_id >= rows), None)
     if outside is not None:

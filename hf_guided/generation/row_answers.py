@@ -140,11 +140,7 @@ class RowAnswers:
             return {i: outcome for i, row in ready.items() for outcome in self._outcomes({i: row}).values()}
 
     def _ready(self, given: RowRequest, row: int) -> _Ready:
-        """A row whose prompt is tokens, so that its chat is rendered once.
-
-        Raises:
-            Exception: this row cannot be answered.
-        """
+        """A row whose prompt is tokens, so that its chat is rendered once; any error says why it cannot be answered."""
         kwargs, describe = self._settings.chat_template_kwargs or {}, self._settings.describe
         if kwargs and isinstance(given.prompt, str):
             raise PromptError("chat_template_kwargs: expected a chat, got a text, which no template renders")

@@ -70,12 +70,12 @@ def _run_batch(
     plan: Plan, indices: Sequence[int], progress: Progress, attempt: int = 0
 ) -> list[list[GuidedResult[Any]]]:
     """Run some prompts in one call, and report it; the results of each prompt, one or more."""
-    if plan.continuous:
+    if plan.options.continuous_batching:
         results, stats, seconds = run_continuous(plan, indices)
     else:
         batch = Batch(plan, indices, attempt=attempt)
         rows, seconds = batch.run()
-        results, stats = [[] for _ in indices], batch.stats
+        results, stats = [[] for _ in indices], batch.call.stats
         for row, token_ids in enumerate(rows):
             results[row // batch.copies].append(batch.read(row, token_ids))
     progress.spent(stats, seconds)
@@ -104,14 +104,8 @@ class Batch:
         loop = self._fast_loop(listener, attempt) if plan.fast else None
         if loop is None:
             self._listen(listener)
-        budget = plan.settings.max_new_tokens(self._start) or DEFAULT_MAX_NEW_TOKENS
-        options = plan.options.session(plan.stop_token_ids, budget)
-        beams = plan.settings.get("num_beams") or 1
-        requests = [plan.requests[i] for i in indices]
-        self._call = GuidedCall(
-            plan.guide, requests, options, loop, beams=beams, copies=self.copies, sampled=plan.settings.sampled
-        )
-        self.stats = self._call.stats
+        requests, options = [plan.requests[i] for i in indices], plan.session_options(self._start)
+        self.call = GuidedCall(plan.guide, requests, options, plan.settings, loop)
 
     def _fast_loop(self, listener: TokenListener | None, attempt: int) -> DecodeOptions:
         """The options of the fast loop: its rows' seeds, and who gets their tokens."""
@@ -136,15 +130,15 @@ class Batch:
         if self._plan.cancellation is not None:
             self._plan.cancellation.check()
         began = time.perf_counter()
-        output = self._call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
+        output = self.call.run(self._plan.model, **self._inputs, **self._generate_kwargs)
         sequences: Tensor = output if isinstance(output, Tensor) else output.sequences
-        self._sequences, self._start = sequences, self._call.seam.prompt_length or self._start
+        self._sequences, self._start = sequences, self.call.seam.prompt_length or self._start
         self._logprobs = self._recorded(output, sequences)
         return sequences[:, self._start :].tolist(), time.perf_counter() - began
 
     def reader(self, row: int) -> RowReader:
         """Reads a row."""
-        return self._call.reader(row, *self._around(row))
+        return self.call.reader(row, *self._around(row))
 
     def _around(self, row: int) -> tuple[list[int], int]:
         """The tokens before a row, and the padding after it."""
@@ -156,17 +150,9 @@ class Batch:
         """Entries for every token of a row (more if it has left its constraint); None if they are not requested."""
         return None if self._logprobs is None else self._logprobs[row]
 
-    def dead_end(self, row: int) -> str | None:
-        """Why the call had to end a row; None if it had not. Not for beams."""
-        return self._call.seam.dead_ends.get(row)
-
-    def with_limit(self, row: int, result: GuidedResult) -> GuidedResult:
-        """A row's result with what the token limit did to it; when the row has ended."""
-        return self._call.with_limit(row, result)
-
     def read(self, row: int, token_ids: Sequence[int]) -> GuidedResult:
         """A row's result with its log probabilities and its trace, if they are requested; after ``run``."""
-        result = self._call.read(row, token_ids, *self._around(row))
+        result = self.call.read(row, token_ids, *self._around(row))
         if self._logprobs is not None:
             result = replace(result, logprobs=self._logprobs[row][: len(result.token_ids)])
         return self.with_trace(row, result)
@@ -178,10 +164,10 @@ class Batch:
         assert self._sequences is not None
         index = self.indices[row // self.copies]
         trace = self._plan.guide.trace(
-            self._call.seam,
+            self.call.seam,
             self._sequences,
             row,
-            constraint=self._plan.constraints[index],
+            constraint=self._plan.requests[index].constraint,
             length=len(result.token_ids),
         )
         return replace(result, trace=replace(trace, thinking_cut=result.thinking_cut))
@@ -191,10 +177,10 @@ class Batch:
         top = self._plan.options.top_logprobs
         if top is None:
             return None
-        if isinstance(self._call.seam, GuidedDecoder):
-            return self._call.seam.logprobs
+        if isinstance(self.call.seam, GuidedDecoder):
+            return self.call.seam.logprobs
         # Another session: the rows of the processor's session are at their end.
-        recorder = self._call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
+        recorder = self.call.new_session().logprob_recorder(sequences[:, : self._start].tolist(), top)
         record_output(recorder, output, self._start, self._plan.stop_token_ids)
         return recorder.entries
 
@@ -203,7 +189,7 @@ class Progress:
     """The progress of a call: a bar, which may be hidden, and statistics of each batch."""
 
     def __init__(self, plan: Plan):
-        prompts, shown = len(plan.prompts), plan.options.progress
+        prompts, shown = len(plan.requests), plan.options.progress
         self._stats = plan.options.stats
         silent = (prompts <= plan.step and self._stats is not True) if shown is None else not shown
         self._bar = tqdm(total=prompts, unit="prompt", disable=silent or (None if shown is None else False))

@@ -37,18 +37,15 @@ from torch import Tensor
 from ..constraints.argument_advice import SAMPLE, explains_its_arguments
 from ..constraints.argument_checks import SAMPLE as RULES
 from ..constraints.argument_checks import check
-from ..errors import EmptyIntersection, InvalidArgument, InvalidConstraint, UnsupportedModel, reading
+from ..errors import EmptyIntersection, InvalidArgument, InvalidConstraint, reading
 from ..guide import Guide, calls_of
-from ..hf.compat import in_step_with_others, with_cache_argument
 from ..hf.decode.cache_slots import CacheSlots, check_reorders
-from ..hf.decode.call import GenerateCall
+from ..hf.decode.call import GenerateCall, prepare_call
 from ..hf.seeds import as_int64, prompt_seeds
-from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.masks import MaskFiller
 from ..session.row import Row, advance
 from ..session.transfers import to_device
 from .arguments import GenerateOptions
-from .guided_call import guide_for
 from .plan import Plan, plan
 from .samples import Samples, log_sum
 from .score import UNWARPED
@@ -309,40 +306,33 @@ def sample(
     with reading("sample"):
         for name, value in zip(RULES, (particles, temperature, method, describe), strict=True):
             check(name, value, RULES[name])
-        guide = guide_for(model, tokenizer, guide)
-        if calls_of(guide).ranks is not None or in_step_with_others(model):
-            raise UnsupportedModel("sample: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(guide=guide, backend=backend, draft=None, documents=documents, describe=describe)
         options = replace(options, chat_template_kwargs=chat_template_kwargs)
         limit = {} if max_new_tokens is None else {"max_new_tokens": max_new_tokens}
-        planned = plan(model, tokenizer, prompts, constraint, options, {**UNWARPED, "use_cache": True, **limit})
-        planned.settings.check_custom_loop()
-        seeds = prompt_seeds(seed, len(planned.prompts))
-        if None in planned.constraints:
+        kwargs = {**UNWARPED, "use_cache": True, **limit}
+        planned = plan(model, tokenizer, prompts, constraint, options, kwargs).for_own_loop("sample")
+        seeds = prompt_seeds(seed, len(planned.requests))
+        if any(request.constraint is None for request in planned.requests):
             raise InvalidConstraint("constraint: expected a format, got None; sample free text with hg.generate")
     planned.settings.warn_of_warpers()
     settings = int(particles), float(temperature), method
-    return [_samples(planned, i, seeds, *settings) for i in range(len(planned.prompts))]
+    return [_samples(planned, i, seeds, *settings) for i in range(len(planned.requests))]
 
 
 def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, temperature: float, method: str) -> Samples:
     """Run one prompt."""
-    inputs, constraint = plan.inputs.batch([index], 1)[1], plan.constraints[index]
-    limit = plan.settings.max_new_tokens(plan.start_of_output(inputs)) or DEFAULT_MAX_NEW_TOKENS
-    options = replace(plan.options.session(plan.stop_token_ids, limit), overlap=False)
-    session = calls_of(plan.guide).session_of([plan.requests[index]], options)
+    inputs, request = plan.inputs.of_call([index], plan.settings)[1], plan.requests[index]
+    options = plan.session_options(plan.start_of_output(inputs), overlap=False)
+    session = calls_of(plan.guide).session_of([request], options)
     generator = None if seeds is None else torch.Generator().manual_seed(as_int64(seeds[index]))
     stops = plan.stop_token_ids
     filler = MaskFiller(plan.guide.vocabulary, stops, tables=calls_of(plan.guide).tables)
     [row] = session.begin(1)
     particles = Particles(row, filler, stops, session.tokens_left, most, temperature, method, generator)
 
-    def loop(model: Any, input_ids: Tensor, **given: Any) -> Tensor:
-        """A decoding method for generate(), which prepares the inputs of the passes."""
-        processors, criteria = given.pop("logits_processor"), given.pop("stopping_criteria")
-        call = GenerateCall(model, input_ids, processors, criteria, given.pop("generation_config"), given)
+    def loop(call: GenerateCall) -> None:
         check_reorders(call)
-        slots, dtype = CacheSlots(call, blocks=False), torch.promote_types(model.dtype, torch.float32)
+        slots, dtype = CacheSlots(call, blocks=False), torch.promote_types(call.model.dtype, torch.float32)
 
         def forward(parents: Sequence[int], tokens: Sequence[int]) -> Tensor:
             slots.reorder(parents)
@@ -351,8 +341,7 @@ def _samples(plan: Plan, index: int, seeds: list[int] | None, most: int, tempera
 
         slots.prefill()
         particles.run(slots.last(1, dtype)[:, 0], forward)
-        return input_ids
 
-    plan.model.generate(**inputs, **with_cache_argument(plan.model, plan.generate_kwargs), custom_generate=loop)
-    assert constraint is not None
-    return Samples.of(particles.finished, particles.cut, constraint.parse)
+    prepare_call(plan.model, inputs, plan.generate_kwargs, loop)
+    assert request.constraint is not None
+    return Samples.of(particles.finished, particles.cut, request.constraint.parse)

@@ -14,7 +14,7 @@ import heapq
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import torch
@@ -24,17 +24,14 @@ from ..constraints.argument_advice import SCORE, explains_its_arguments
 from ..constraints.argument_checks import BATCH_SIZE, FLAG, check, whole
 from ..constraints.coerce import coerce
 from ..constraints.values import Choice, JsonSchema
-from ..errors import InvalidConstraint, UnsupportedModel, reading, shown
+from ..errors import InvalidConstraint, reading, shown
 from ..guide import Guide, calls_of
-from ..hf.compat import in_step_with_others
 from ..hf.decode.forced_text import ForcedText
-from ..options import DEFAULT_MAX_NEW_TOKENS
 from ..session.logprobs import log_softmax
 from ..session.row import Row
 from ..vocabulary.bitmask import allocate_bitmask, unpack
 from ..vocabulary.tokens import Vocabulary
 from .arguments import GenerateOptions
-from .guided_call import guide_for
 from .plan import Plan, plan
 from .prefix_logits import PrefixLogits
 
@@ -270,9 +267,6 @@ def score(
         check("batch_size", batch_size, BATCH_SIZE)
         check("max_prefixes", max_prefixes, whole(1))
         check("describe", describe, FLAG)
-        guide = guide_for(model, tokenizer, guide)
-        if calls_of(guide).ranks is not None or in_step_with_others(model):
-            raise UnsupportedModel("score: expected a model in one process, got one that several processes hold")
         options = GenerateOptions(
             guide=guide,
             backend=backend,
@@ -282,8 +276,7 @@ def score(
             documents=documents,
             describe=describe,
         )
-        planned = plan(model, tokenizer, prompts, _choices(choices), options, UNWARPED)
-        planned.settings.check_custom_loop()
+        planned = plan(model, tokenizer, prompts, _choices(choices), options, UNWARPED).for_own_loop("score")
     return [scores for indices in planned.batches() for scores in _Scorer(planned, indices, max_prefixes).scores()]
 
 
@@ -329,13 +322,11 @@ class _Scorer:
         self._plan = plan
         self._indices = indices
         vocabulary = plan.guide.vocabulary
-        inputs = plan.inputs.batch(indices, 1)[1]
+        inputs = plan.inputs.of_call(indices, plan.settings)[1]
         self._logits = PrefixLogits(
             plan.model, inputs, plan.pad_token_id, plan.generate_kwargs, vocabulary.some_text(5)
         )
-        start = len(self._logits.before[0])
-        budget = plan.settings.max_new_tokens(start) or DEFAULT_MAX_NEW_TOKENS
-        options = replace(plan.options.session(plan.stop_token_ids, budget), overlap=False)
+        options = plan.session_options(len(self._logits.before[0]), overlap=False)
         calls, stops = calls_of(plan.guide), plan.stop_token_ids
         self._session = calls.session_of([plan.requests[i] for i in indices], options)
         forced = ForcedText(vocabulary, calls.continuation, stops, retokenize=False, may_stop=True)
@@ -401,6 +392,6 @@ class _Scorer:
 
 
 def _choice_of(plan: Plan, index: int) -> Choice:
-    choice = plan.constraints[index]
+    choice = plan.requests[index].constraint
     assert isinstance(choice, Choice)
     return choice

@@ -43,7 +43,7 @@ class _Rows:
                 batch.reader(row),
                 logprobs=logprobs,
                 traced=traced,
-                with_limit=partial(batch.with_limit, row),
+                with_limit=partial(batch.call.with_limit, row),
             )
             for row in range(batch.num_rows)
         ]
@@ -61,10 +61,10 @@ class _Rows:
 
     def end(self, batch: Batch, token_ids: Sequence[list[int]], seconds: float) -> Iterator[Partial]:
         """The batch has ended with these tokens of its rows."""
-        self._progress.spent(batch.stats, seconds)
+        self._progress.spent(batch.call.stats, seconds)
         for number, row in enumerate(self._rows):
             if not row.ended:
-                last = row.end(token_ids[number], batch.logprobs(number), batch.dead_end(number))
+                last = row.end(token_ids[number], batch.logprobs(number), batch.call.seam.dead_ends.get(number))
                 assert last.result is not None
                 yield replace(last, result=batch.with_trace(number, last.result))
         self._progress.done(len(batch.indices))

@@ -216,10 +216,9 @@ def rendered(templates: Any, chat: Chat, arguments: Mapping[str, Any] | None) ->
 
 
 def applied(templates: Any, chat: Any, **arguments: Any) -> Any:
-    """``apply_chat_template`` of a chat, with earlier tool calls in the form that the template takes; or of several.
+    """``apply_chat_template`` of a chat, or of several, with earlier tool calls as the template takes them.
 
-    Raises:
-        PromptError: for any error of the template.
+    Any error of the template becomes a PromptError.
     """
     arguments.setdefault("add_generation_prompt", not arguments.get("continue_final_message"))
     refusal: Exception | None = None

@@ -87,7 +87,7 @@ class Calls:
             requests.append(Request(compiled, prefix_bytes(prefix), self._answer_gate(gate, constraint), constraint))
         return requests
 
-    def session_of(self, requests: Sequence[Request], options: SessionOptions, *, per_prompt: bool = True) -> Session:
+    def session_of(self, requests: Sequence[Request], options: SessionOptions) -> Session:
         """A session for these requests: one per prompt, or for all rows.
 
         Raises:
@@ -96,7 +96,7 @@ class Calls:
         """
         if options.trace and self.ranks is not None:
             raise UnsupportedModel("trace: nothing is written down of a model in several processes; leave it out")
-        return Session(self.vocabulary, requests, options, per_prompt=per_prompt, ranks=self.ranks, tables=self.tables)
+        return Session(self.vocabulary, requests, options, ranks=self.ranks, tables=self.tables)
 
     def decoder_of(self, session: Session, options: DecodeOptions, backend: str = "auto") -> GuidedDecoder:
         """The fast loop over a session; ``backend`` compiles for sources of drafts. See ``Guide.decoder``."""
@@ -114,17 +114,9 @@ class Calls:
         self, request: Request, options: SessionOptions, *, pad_token_id: int | None = None, **given: Any
     ) -> RowReader:
         """A reader of one row of a request, with the options of its session; ``stats``, ``prompt``: see RowReader."""
-        return RowReader(
-            self.vocabulary,
-            constraint=request.constraint,
-            compiled=None if request.compiled is None else request.compiled.result(),
-            prefix=request.prefix,
-            stop_token_ids=options.stop_token_ids,
-            pad_token_id=self.vocabulary.tokenizer.pad_token_id if pad_token_id is None else pad_token_id,
-            gate=None if request.compiled is None else request.gate,
-            max_new_tokens=options.max_new_tokens,
-            **given,
-        )
+        if pad_token_id is None:
+            pad_token_id = self.vocabulary.tokenizer.pad_token_id
+        return RowReader(self.vocabulary, request, options, pad_token_id=pad_token_id, **given)
 
     def gate(self, reasoning: Reasoning | None) -> ReasoningGate | None:
         """Thinking before an answer, for this vocabulary; None for None. Raises as ``ReasoningGate``."""

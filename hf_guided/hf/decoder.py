@@ -152,11 +152,11 @@ class GuidedDecoder:
 
     def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
         """See ``GuidedLogitsProcessor.limit_steps``."""
-        return self._session.limit_record.steps(row, length)
+        return self._session.mass_record.steps(row, length)
 
     def log_masses(self, row: int, length: int) -> list[float] | None:
         """See ``GuidedLogitsProcessor.log_masses``."""
-        return self._session.limit_record.log_masses(row, length)
+        return self._session.mass_record.log_masses(row, length)
 
     def _run(self, call: GenerateCall) -> Any:
         """Choose a loop for a call, and run it."""

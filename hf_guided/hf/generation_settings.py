@@ -114,13 +114,9 @@ class GenerationSettings:
             return None
         return value
 
-    def kwargs_with(self, **values: Any) -> dict[str, Any]:
-        """The arguments with these values; inside the generation config if there is one, as generate() requires."""
-        return self.over(self._kwargs, **values)
-
     @staticmethod
     def over(generate_kwargs: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-        """Arguments of generate() with these values; inside the generation config if there is one."""
+        """Arguments of generate() with these values; inside the generation config if there is one, as it requires."""
         config = copy.deepcopy(generate_kwargs.get("generation_config"))
         if config is not None:
             config.update(**values)

@@ -106,7 +106,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         Returns:
             By the index of the step's token in the output.
         """
-        return self._session.limit_record.steps(row, length)
+        return self._session.mass_record.steps(row, length)
 
     def log_masses(self, row: int, length: int) -> list[float] | None:
         """For each token of a row of the last call, the logarithm of the probability that the format left at its step.
@@ -117,7 +117,7 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
             row: the row's number; rows must keep their places, which beams do not.
             length: number of its output tokens, the stop token counted.
         """
-        return self._session.limit_record.log_masses(row, length)
+        return self._session.mass_record.log_masses(row, length)
 
     @property
     def prompt_length(self) -> int:

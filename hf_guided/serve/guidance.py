@@ -16,7 +16,7 @@ from ..constraints.json_style import json_style
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint
 from ..errors import CompileLimitExceeded, ConstraintError, InvalidArgument, InvalidConstraint
-from ..generation.guided_call import check_budgets, check_settings
+from ..generation.guided_call import check_budgets, check_compiled
 from ..guide import Guide, calls_of
 from ..hf.generation_settings import GenerationSettings
 from ..options import WAIT_S, CompilerOptions
@@ -87,7 +87,7 @@ class Guidance:
                         with naming("text.format" if call.kind == "response" else "response_format"):
                             await self._compiled(constraint.answer, None, client)
                     raise
-                await asyncio.to_thread(check_settings, [guided], settings)
+                await asyncio.to_thread(lambda: settings.check_against(check_compiled([guided])))
                 if self._strict_budget:
                     await asyncio.to_thread(check_budgets, [guided], settings, [()])
         self._metrics.count("requests", "free" if constraint is None else constraint.kind)

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 from ..constraints.tool_calls import ToolCalls
 from ..constraints.values import Constraint, JsonObject, JsonSchema
 from ..errors import BudgetTooSmall
-from ..session.limit_record import is_shortened
 from ..session.logprobs import TokenLogprob
+from ..session.mass_record import is_shortened
 from ..session.reasoning_gate import gate_constraint
 from ..session.requests import Request, check_budget, row_after_prefix
 from ..session.row import Row

@@ -84,17 +84,11 @@ def num_top(logprobs: bool | int | None) -> int | None:
 
 
 class Position(NamedTuple):
-    """The next position of a row, whose token is final.
+    """The next position of a row, whose token is final."""
 
-    Args:
-        row: the row's number.
-        token_id: its token.
-        scores: index of the scores from which the token was chosen; None for forced text.
-    """
-
-    row: int
+    row: int  # the row's number
     token_id: int
-    scores: int | None
+    scores: int | None  # index of the scores from which the token was chosen; None for forced text
 
 
 # (indices of scores, masked logits of the same positions (positions, vocab)) -> those scores, (positions, vocab).
@@ -151,12 +145,6 @@ class LogprobRecorder:
             for row, start in enumerate(known):
                 if fresh := self.entries[row][start:]:
                     self._report(row, fresh)
-
-    def add(self, row: int, entry: TokenLogprob) -> None:
-        """Add an entry that was computed elsewhere."""
-        self.entries[row].append(entry)
-        if self._report is not None:
-            self._report(row, [entry])
 
     def _record(self, logits: Tensor, positions: Sequence[Position], scores: Scores | None) -> None:
         raw = log_softmax(logits)  # (positions, vocab)

@@ -8,7 +8,7 @@ or load. The choice changes only the speed, and no host waits for a device.
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -139,24 +139,16 @@ class _Fastest:
         except Exception as error:  # no Triton, no C compiler for its launcher, a driver that is too old
             self._fail(error)
 
-    def __call__(
-        self,
-        scores: Tensor,
-        masks: Tensor,
-        slots: Tensor,
-        own: Tensor | None = None,
-        stops: Tensor | None = None,
-        log_sums: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, scores: Tensor, *others: Any, **named: Any) -> tuple[Tensor, Tensor]:
         """See ``MaskKernel``."""
         if self._kernel is not apply_with_torch and scores.dtype in _OF_KERNELS:
             try:
-                return self._kernel(scores, masks, slots, own, stops, log_sums)
+                return self._kernel(scores, *others, **named)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # a shape that was not tried out has to be compiled
                 self._fail(error)
-        return apply_with_torch(scores, masks, slots, own, stops, log_sums)
+        return apply_with_torch(scores, *others, **named)
 
     def _fail(self, error: Exception) -> None:
         self._kernel, self.name, self.reason = apply_with_torch, "torch", cause(error)

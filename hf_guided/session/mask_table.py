@@ -49,11 +49,7 @@ class _Row:
 
 
 class Lease:
-    """Rows of a table that must stay, until this object is deleted.
-
-    Args:
-        table: whose rows.
-    """
+    """Rows of a table that must stay, until this object is deleted."""
 
     def __init__(self, table: MaskTable):
         self.table = table
@@ -111,12 +107,7 @@ class MaskTable:
             return self._host
 
     def slots(self, keys: Sequence[Key | None], lease: Lease) -> list[int | None]:
-        """The slots of masks that are in the table; None for the others.
-
-        Args:
-            keys: of the masks; None is in no table.
-            lease: keeps the rows.
-        """
+        """The slots of the masks with these keys, whose rows the lease keeps; None for those that are in no table."""
         slots: list[int | None] = []
         with self._lock:
             for key in keys:
@@ -132,16 +123,7 @@ class MaskTable:
         return slot
 
     def add(self, key: Key, mask: Words, lease: Lease) -> int | None:
-        """Take a mask into the table.
-
-        Args:
-            key: of the mask.
-            mask: (words,) int32, with the stop tokens.
-            lease: keeps the row.
-
-        Returns:
-            Its slot; None if there is no room.
-        """
+        """Take a mask, (words,) int32 with the stop tokens, into a slot that the lease keeps; None: no room."""
         content = hashlib.blake2b(mask.data, digest_size=16).digest()
         with self._lock:
             slot = self._by_content.get(content)
@@ -179,8 +161,7 @@ class MaskTable:
     def on_device(self, slots: Sequence[int]) -> Iterator[Tensor]:
         """The table on its device, (rows, words) int32, for a kernel that is queued in this context.
 
-        Args:
-            slots: leased; these rows are there.
+        The rows of these slots, which are leased, are there.
 
         Streams: sends the rows that are new to the device on the current stream; the host does not wait for a GPU.
         """
@@ -214,12 +195,7 @@ class MaskTable:
 
 
 class MaskTables:
-    """The tables of one vocabulary, by device.
-
-    Args:
-        vocab_size: see ``MaskTable``.
-        max_bytes: see ``MaskTable``; None reads the environment. 0: no tables.
-    """
+    """The tables of one vocabulary, by device; for ``max_bytes`` None reads the environment, 0 makes no tables."""
 
     def __init__(self, vocab_size: int, max_bytes: int | None = None):
         self._vocab_size = vocab_size

@@ -38,33 +38,22 @@ OnDeadEnd: TypeAlias = Callable[[int, "EmptyIntersection | str"], None]
 
 
 class Masks(NamedTuple):
-    """The masks of one step; the thread that filled them passes them to the thread that applies them.
+    """The masks of one step; the thread that filled them passes them to the thread that applies them."""
 
-    Args:
-        buffer: (at least positions, words) int32 on CPU: from ``first`` on it has the masks that are in no table, valid
-            until the second next fill.
-        first: see ``buffer``.
-        slots: for each position the slot of its mask in the table; ``NOT_MASKED``; or -2 - k for the k-th of the masks
-            that are in no table.
-        rows: for each position the number of its row.
-        governed: the positions that have to be masked; positions of free rows are not included.
-        ended: the governed positions where the row has ended, whose masks allow only stop tokens, with the reason if it
-            is a dead end.
-        warnings: (message, cause) of warnings to give when the masks are applied.
-        lease: keeps the rows of the table.
-        transfer: the copy of the masks that are in no table to the GPU; None if there are none, or they stay here.
-        narrowed: the masks of the positions at which a limit forbids tokens that the format allows.
-    """
-
+    # (at least positions, words) int32 on CPU: from ``first`` on, the masks that are in no table, valid until the
+    # second next fill.
     buffer: Tensor
     first: int
+    # For each position the slot of its mask in the table; ``NOT_MASKED``; or -2 - k for the k-th that is in no table.
     slots: tuple[int, ...]
-    rows: tuple[int, ...]
-    governed: tuple[int, ...]
+    rows: tuple[int, ...]  # for each position the number of its row
+    governed: tuple[int, ...]  # the positions that have to be masked, those of free rows not included
+    # The governed positions where the row has ended, whose masks allow only stop tokens, and why if it is a dead end.
     ended: Mapping[int, str | None]
-    warnings: tuple[tuple[str, str], ...] = ()
-    lease: Lease | None = None
-    transfer: Transfer | None = None
+    warnings: tuple[tuple[str, str], ...] = ()  # (message, cause) of warnings to give when the masks are applied
+    lease: Lease | None = None  # keeps the rows of the table
+    transfer: Transfer | None = None  # the copy of masks in no table to the GPU; None without any, or if they stay here
+    # The masks of the positions at which a limit forbids tokens that the format allows.
     narrowed: Mapping[int, Narrowed] = MappingProxyType({})
 
     @property
@@ -90,14 +79,9 @@ class Masks(NamedTuple):
 
 
 def fill_or_find(row: Row, bitmask: Tensor, index: int, tokens_left: int | None, lease: Lease | None) -> int | None:
-    """Find a row's mask in the table, which takes it if it is new; else write it, as ``Row.fill`` does.
+    """Find a row's mask in the table, which takes it if it is new; else write it, see ``Row.fill``.
 
-    Args:
-        row: closed if no token is allowed, or its engine fails.
-        bitmask: (rows, words) int32 on CPU; words of ``bitmask[index]`` are overwritten where the mask is new.
-        index: see ``bitmask``.
-        tokens_left: the rest of its token budget, None without a budget.
-        lease: keeps the slot; None without a table.
+    The lease keeps the slot; it is None without a table. ``bitmask[index]`` is overwritten where the mask is new.
 
     Returns:
         Its slot in the table; None if it is not there: look whether the row is open.
@@ -314,11 +298,8 @@ class MaskFiller:
     def report(self, masks: Masks, on_dead_end: OnDeadEnd, alive: Sequence[int]) -> None:
         """Report the rows that have to end though their constraint could continue.
 
-        Args:
-            masks: the ones that were applied.
-            on_dead_end: called with each position where other processors have forbidden every allowed token, or the
-                engine could not continue.
-            alive: for each position, what ``apply`` returned.
+        ``on_dead_end`` is called with each position of these masks where other processors have forbidden every allowed
+        token, or the engine could not continue. ``alive`` is what ``apply`` returned.
         """
         for position in masks.governed:
             reason = masks.ended.get(position)

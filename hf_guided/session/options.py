@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from ..constraints.argument_checks import FLAG, OVERLAP, TOKEN_IDS, check_each
 from ..errors import InvalidArgument, reading, shown
-from ..options import LoopOptions, Overlap
+from ..options import Overlap
 from .reasoning import Reasoning
 
 OnViolation = Literal["close", "raise"]
@@ -30,19 +30,6 @@ class SessionArguments(TypedDict, total=False):
 @dataclass(frozen=True)
 class SessionOptions:
     """Options of ``Guide.session`` and of the classes that hold a session; described in ``Guide.logits_processor``.
-
-    Args:
-        backend: of all constraints.
-        stop_token_ids: tokens that end a row; None means the vocabulary's.
-        on_violation: "close" ends a row that left its grammar, or has no allowed token left; "raise" raises
-            TokenRejected or EmptyIntersection.
-        max_new_tokens: every row closes its text within this many tokens, the stop token included, if its engine
-            supports token budgets; None sets no limit.
-        overlap: whether another thread fills masks during the forward pass; "auto": only for scores on a GPU; None
-            reads the environment. The result is the same.
-        reasoning: the free text that rows write before they answer.
-        trace: whether to record the alternatives at every position.
-        log_mass: whether to add up the probability that the format leaves at every position.
 
     Raises:
         InvalidArgument: another ``on_violation``, or a ``max_new_tokens`` that is not an int of 1 or more.
@@ -68,8 +55,3 @@ class SessionOptions:
         most: Any = self.max_new_tokens
         if most is not None and (type(most) is not int or most < 1):
             raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {shown(most)}")
-
-    @property
-    def overlap_or_default(self) -> Overlap:
-        """``overlap``, or the value from the environment."""
-        return LoopOptions.from_env().overlap if self.overlap is None else self.overlap

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..constraints.base import expect_utf8
 from ..constraints.chat_families import begun, template_source, thinking_markers
 from ..errors import InvalidConstraint, UnwritableConstraint, reading, shown
 from ..vocabulary.retokenize import Continuation
@@ -59,10 +60,7 @@ class Reasoning:
         for name, marker in (("start", self.start), ("end", self.end)):
             if not isinstance(marker, str):
                 raise InvalidConstraint(f"reasoning: {name}: expected a str, got {shown(marker)}")
-            try:
-                marker.encode()
-            except UnicodeEncodeError as error:
-                raise InvalidConstraint(f"reasoning: {name}: expected text that UTF-8 can write: {error}") from None
+            expect_utf8(marker, f"reasoning: {name}")
         if not self.end:
             raise InvalidConstraint('reasoning: end: expected the text that ends thinking, such as "</think>", got ""')
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 0):
@@ -72,11 +70,9 @@ class Reasoning:
 
 
 def with_own_markers(reasoning: Reasoning, templates: Any) -> Reasoning:
-    """The reasoning with the markers of a model's chat template in place of the defaults, or of a part of its markers.
+    """The caller's reasoning with the markers of a chat template in place of the defaults, or of a part of its markers.
 
-    Args:
-        reasoning: the caller's.
-        templates: the tokenizer, or a processor.
+    ``templates`` is the tokenizer, or a processor.
     """
     given, own = (reasoning.start, reasoning.end), thinking_markers(templates)
     if own is None or given == own:
@@ -96,41 +92,25 @@ class Opening(Enum):
 
 
 class MarkerMatch(NamedTuple):
-    """The state of thinking after one more token.
+    """The state of thinking after one more token."""
 
-    Args:
-        matched: bytes of the end marker that the text ends with; all of them if thinking has ended.
-        rest: the part of the token after the marker.
-    """
-
-    matched: int
-    rest: bytes
+    matched: int  # bytes of the end marker that the text ends with; all of them if thinking has ended
+    rest: bytes  # the part of the token after the marker
 
 
 class FreeTokens(NamedTuple):
-    """The tokens that are allowed while thinking need not end.
+    """The tokens that are allowed while thinking need not end."""
 
-    Args:
-        words: (words,) int32, read-only: tokens that continue thinking, or end with the end marker.
-        glued: tokens that contain the end of the marker and more, with the bytes after it.
-    """
-
-    words: NDArray[np.int32]
-    glued: dict[int, bytes]
+    words: NDArray[np.int32]  # (words,) read-only: tokens that continue thinking, or end with the end marker
+    glued: dict[int, bytes]  # tokens that contain the end of the marker and more, with the bytes after it
 
 
 class Space(NamedTuple):
-    """One character, repeated, between the end of the thinking and an answer.
+    """One character, repeated, between the end of the thinking and an answer."""
 
-    Args:
-        character: of one byte.
-        own: how often the answer itself can begin with it; it has the first ones.
-        extra: how often it may then follow without being a part of the answer.
-    """
-
-    character: bytes = b"\n"
-    own: int = 0
-    extra: int = 0
+    character: bytes = b"\n"  # one byte
+    own: int = 0  # how often the answer itself can begin with it; it has the first ones
+    extra: int = 0  # how often it may then follow without being a part of the answer
 
     def answer(self, text: bytes) -> bytes:
         """The answer in a text after the end marker."""
@@ -139,12 +119,7 @@ class Space(NamedTuple):
         return text[:own] + text[own + min(lead - own, self.extra) :]
 
     def added(self, lead: int | None, data: bytes) -> bytes:
-        """The bytes that a piece of text adds to the answer.
-
-        Args:
-            lead: how often the character has come so far; None if others have come too.
-            data: the piece.
-        """
+        """The bytes that a piece of text adds to the answer, after ``lead`` such characters; None after others, too."""
         if lead is None:
             return data
         before = self.character * lead
@@ -177,7 +152,13 @@ class ReasoningGate:
         self.reasoning, self.ends_prompts, self.space = reasoning, ends_prompts, space
         self._start, self.end = reasoning.start.encode(), reasoning.end.encode()
         self.end_length = len(self.end)
-        self._special = _special_tokens(vocabulary, (reasoning.start, reasoning.end))
+        self._special = vocabulary.special_in((reasoning.start, reasoning.end))  # special tokens in the markers
+        for token_id, name in self._special.items():
+            if token_id in vocabulary.stop_token_ids:
+                raise InvalidConstraint(
+                    f"reasoning: the marker contains the stop token {name.decode()}, after which nothing can follow; "
+                    "use another marker"
+                )
         self.is_text = not self._special  # whether both markers are written without special tokens
         self._base = vocabulary
         self._for_vocabulary: dict[int, ReasoningGate] = {}
@@ -189,8 +170,9 @@ class ReasoningGate:
         written = [self.end.find(name) + len(name) for name in self._special.values() if name in self.end]
         self._committed = min(written, default=self.end_length)
         self.start_ids = tuple(self._written(self._start)) if self._start else ()
-        self._first, self._needed = self._paths_to_end()
-        self.max_tokens_to_end = max(self._needed)  # the largest number of tokens that the end marker needs
+        # For each number of matched bytes, how many tokens the rest of the end marker needs.
+        self._first, self.tokens_to_end = self._paths_to_end()
+        self.max_tokens_to_end = max(self.tokens_to_end)
         self._free: dict[int, FreeTokens] = {}
 
     def for_vocabulary(self, vocabulary: Vocabulary) -> ReasoningGate:
@@ -223,9 +205,7 @@ class ReasoningGate:
     def splitter(self, opening: Opening, space: Space) -> Splitter:
         """Separates the thinking from the answer in an output, decoded by the gate's own vocabulary.
 
-        Args:
-            opening: how much of the thinking the prompt contains.
-            space: what may stand between the two, see ``reasoning_gate.space_before``.
+        ``space`` may stand between the two, see ``reasoning_gate.space_before``.
         """
         start = self._start if opening is Opening.NOTHING else b""
         return Splitter(start, self.end, space, over=opening is Opening.ALL)
@@ -235,10 +215,6 @@ class ReasoningGate:
         token_id = self._first[matched]
         assert token_id is not None, "a state that no token may lead to"
         return token_id
-
-    def tokens_to_end(self, matched: int) -> int:
-        """How many tokens the rest of the end marker needs."""
-        return self._needed[matched]
 
     def move(self, matched: int, token_id: int) -> MarkerMatch | None:
         """The state of thinking after a token of the gate's vocabulary; None if the token is not allowed."""
@@ -341,22 +317,17 @@ class Splitter:
         self._end = end
         self._space = space
         self._lead = None if over else 0  # characters of the space after the marker; None after another character
-        self._over = over
+        self.over = over  # whether all further text belongs to the answer
         self._held = b""  # may be the beginning of the end marker
-
-    @property
-    def over(self) -> bool:
-        """Whether all further text belongs to the answer."""
-        return self._over
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """The bytes that a piece of output adds to the thinking, and to the answer."""
-        if self._over:
+        if self.over:
             return b"", self._after_space(data)
         skipped = min(self._skip, len(data))
         self._skip -= skipped
         thinking, marker, answer = (self._held + data[skipped:]).partition(self._end)
-        self._over = bool(marker)
+        self.over = bool(marker)
         if marker:
             return thinking, self._after_space(answer)
         held = begun(thinking, self._end)
@@ -370,19 +341,7 @@ class Splitter:
 
     def rest(self) -> bytes:
         """The rest of the thinking, if the output ends in the middle of it."""
-        return b"" if self._over else self._held
-
-
-def _special_tokens(vocabulary: Vocabulary, markers: Sequence[str]) -> dict[int, bytes]:
-    """The special tokens of the markers, and their text."""
-    special = vocabulary.special_in(markers)
-    for token_id, name in special.items():
-        if token_id in vocabulary.stop_token_ids:
-            raise InvalidConstraint(
-                f"reasoning: the marker contains the stop token {name.decode()}, after which nothing can follow; use "
-                "another marker"
-            )
-    return special
+        return b"" if self.over else self._held
 
 
 def _borders(marker: bytes) -> list[int]:

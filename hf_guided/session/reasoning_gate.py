@@ -32,10 +32,7 @@ _ANSWER_SHARE = 4  # one in four tokens of a limit is left for the answer, if th
 def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, opening: Opening) -> CompiledConstraint:
     """The same constraint after thinking; unchanged without a gate, or if the prompt leaves no thinking.
 
-    Args:
-        compiled: for the gate's vocabulary, or for that with more tokens as text.
-        gate: the markers.
-        opening: how much of the thinking the prompt contains.
+    It is compiled for the gate's vocabulary, or for that with more tokens as text.
     """
     if gate is None or opening is Opening.ALL:
         return compiled
@@ -51,24 +48,23 @@ def gate_constraint(compiled: CompiledConstraint, gate: ReasoningGate | None, op
 
 
 def thinking_was_cut(engine: Engine | None, max_new_tokens: int | None) -> bool:
-    """Whether the thinking of a row has ended because it had no token left, and not because the model ended it.
+    """Whether the thinking of a row with this engine has ended because no token was left, and not by the model.
 
-    Args:
-        engine: of the row; None for a free row.
-        max_new_tokens: the limit of the output; None if there is none, or it is not known.
+    The one who has written the first token of the end marker has ended it. True too where the marker had to come, and
+    other processors have forbidden it. ``max_new_tokens`` is None if the output has no limit, or it is not known.
     """
-    return isinstance(engine, ReasoningEngine) and engine.thinking_was_cut(max_new_tokens)
+    if not isinstance(engine, ReasoningEngine):
+        return False
+    states = engine._states
+    taken = max(taken for taken, state in enumerate(states) if not state.matched)  # before that token
+    left = None if max_new_tokens is None else max_new_tokens - taken
+    return engine._must_end(states[taken], left, taken)
 
 
 def space_before(constraint: Constraint | None, compiled: CompiledConstraint | None, gate: ReasoningGate) -> Space:
     """The space that may stand between the thinking and an answer, and is no part of what is read back.
 
     Free text, also that beside tool calls, can begin with it, and is read back without it.
-
-    Args:
-        constraint: of the answer; None for a free row.
-        compiled: the same, as for ``gate_constraint``.
-        gate: the markers.
     """
     if compiled is None or not gate.space.extra:
         return gate.space
@@ -79,51 +75,30 @@ def space_before(constraint: Constraint | None, compiled: CompiledConstraint | N
 
 
 class ThinkingState(NamedTuple):
-    """A row's state after one token.
+    """A row's state after one token."""
 
-    Args:
-        unwritten: tokens of the start marker that are still to come.
-        thought: tokens since then.
-        matched: bytes of the end marker that the thinking ends with.
-        lead: characters of the space that the text has after the marker; None after a character of another kind.
-        given: tokens that the engine accepted for the last one.
-        rest: the bytes of the last token that belong to the answer, if it has others too.
-    """
-
-    unwritten: int = 0
-    thought: int = 0
-    matched: int = 0
-    lead: int | None = 0
-    given: int = 0
-    rest: bytes = b""
+    unwritten: int = 0  # tokens of the start marker that are still to come
+    thought: int = 0  # tokens since then
+    matched: int = 0  # bytes of the end marker that the thinking ends with
+    lead: int | None = 0  # characters of the space that the text has after the marker; None after another character
+    given: int = 0  # tokens that the engine accepted for the last one
+    rest: bytes = b""  # the bytes of the last token that belong to the answer, if it has others too
 
 
 class Beginning(NamedTuple):
-    """The beginning of an answer that shares a token with the marker.
+    """The beginning of an answer that shares a token with the marker."""
 
-    Args:
-        token_ids: what the engine accepts for it.
-        needed: the tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``.
-    """
-
-    token_ids: tuple[int, ...]
-    needed: int | None
+    token_ids: tuple[int, ...]  # what the engine accepts for it
+    needed: int | None  # tokens that suffice to finish the answer after it; see ``BudgetedEngine.min_tokens_to_finish``
 
 
 class Spaced(NamedTuple):
-    """A token with characters of the space that are no part of the answer.
+    """A token with characters of the space that are no part of the answer."""
 
-    Args:
-        token_ids: what the engine accepts for it.
-        answer: the bytes that it adds to the answer, often none.
-        needed: see ``Beginning``.
-        lead: of the state after it.
-    """
-
-    token_ids: tuple[int, ...]
-    answer: bytes
-    needed: int | None
-    lead: int | None
+    token_ids: tuple[int, ...]  # what the engine accepts for it
+    answer: bytes  # the bytes that it adds to the answer, often none
+    needed: int | None  # see ``Beginning``
+    lead: int | None  # of the state after it
 
 
 class AnswerBeginnings:
@@ -347,7 +322,7 @@ class ReasoningEngine(MaskedEngine):
         if not self.is_thinking:
             return cast(BudgetedEngine, self._engine).min_tokens_to_finish() if self._is_budgeted else None
         state, least = self._states[-1], self._beginnings.needed
-        return None if least is None else state.unwritten + self._gate.tokens_to_end(state.matched) + least
+        return None if least is None else state.unwritten + self._gate.tokens_to_end[state.matched] + least
 
     def can_finish_in(self, tokens_left: int) -> bool | None:
         """See ``BudgetedEngine.can_finish_in``."""
@@ -365,15 +340,6 @@ class ReasoningEngine(MaskedEngine):
         rest = self._states[first].rest if first < len(self._states) else b""
         return (first, rest) if rest else (first - 1, b"")
 
-    def thinking_was_cut(self, max_new_tokens: int | None) -> bool:
-        """See the function; the one who has written the first token of the end marker has ended the thinking.
-
-        True too where the marker had to come, and other processors have forbidden it.
-        """
-        taken = max(taken for taken, state in enumerate(self._states) if not state.matched)  # before that token
-        left = None if max_new_tokens is None else max_new_tokens - taken
-        return self._must_end(self._states[taken], left, taken)
-
     def _is_before_end(self, state: ThinkingState) -> bool:
         return state.matched < self._gate.end_length
 
@@ -390,12 +356,9 @@ class ReasoningEngine(MaskedEngine):
             words[: len(mask)] |= mask
 
     def _must_end(self, state: ThinkingState, tokens_left: int | None = None, taken: int = 0) -> bool:
-        """Whether the end marker, or the rest of it, has to be written after a state.
+        """Whether the end marker, or the rest of it, has to be written after a state of a row that thinks.
 
-        Args:
-            state: of a row that thinks.
-            tokens_left: of the output, after it; None without a limit.
-            taken: tokens of the output before it.
+        The output has ``taken`` tokens before the state, and may get ``tokens_left`` after it; None without a limit.
         """
         most, least = self._gate.reasoning.max_tokens, self._beginnings.needed
         if most is not None and state.thought >= most:
@@ -406,7 +369,7 @@ class ReasoningEngine(MaskedEngine):
         if most is None and room < -((taken + tokens_left) // -_ANSWER_SHARE):
             return True
         # Where the answer does not fit in any case, the limit changes nothing.
-        return least is not None and room < least <= tokens_left - self._gate.tokens_to_end(state.matched)
+        return least is not None and room < least <= tokens_left - self._gate.tokens_to_end[state.matched]
 
     def _answered(self, state: ThinkingState, token_id: int) -> ThinkingState:
         """The state after a token of the answer alone."""
@@ -442,7 +405,7 @@ class ReasoningEngine(MaskedEngine):
         if self._must_end(state, tokens_left, len(self._states) - 1):
             return gate.vocabulary.bitmask_of([gate.first_token(state.matched)])
         words = self._beginnings.words(state.matched)
-        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end(state.matched) + least:
+        if tokens_left is None or least is None or tokens_left < gate.tokens_to_end[state.matched] + least:
             return words
         glued = self._beginnings.glued(state.matched)
         out = [i for i, to in glued.items() if to is None or to.needed is None or to.needed >= tokens_left]

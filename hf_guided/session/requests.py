@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.base import CompiledConstraint, Engine
+from ..constraints.base import expect_utf8
 from ..constraints.values import Constraint, Grammar, StructuralTag
 from ..errors import BackendError, BatchSizeError, BudgetTooSmall, InvalidConstraint, shown
 from .reasoning import Opening, ReasoningGate
@@ -19,40 +20,32 @@ from .row import Row
 
 @dataclass(frozen=True)
 class Request:
-    """The request for one prompt's rows.
+    """The request for one prompt's rows."""
 
-    Args:
-        compiled: the constraint, possibly still compiling; None is a free row.
-        prefix: bytes of the answer that the prompt already contains.
-        gate: ends the thinking before the answer; None if rows do not think.
-        constraint: the constraint, bound to the tokenizer, whose ``parse`` makes values; None for a free row.
-    """
-
-    compiled: Future[CompiledConstraint] | None = None
-    prefix: bytes = b""
-    gate: ReasoningGate | None = None
-    constraint: Constraint | None = None
+    compiled: Future[CompiledConstraint] | None = None  # the constraint, possibly still compiling; None is a free row
+    prefix: bytes = b""  # the part of the answer that the prompt already contains
+    gate: ReasoningGate | None = None  # ends the thinking before the answer; None if rows do not think
+    constraint: Constraint | None = None  # bound to the tokenizer; its ``parse`` makes values; None for a free row
 
 
 class Requests:
     """The requests of one generate() call; makes their rows.
 
     Args:
-        requests: one for all rows, or one per prompt.
-        per_prompt: whether there is one for each prompt; rows of one prompt (beams, return sequences) are consecutive.
+        requests: one for all rows, or one per prompt; rows of one prompt (beams, return sequences) are consecutive.
         stop_token_ids: tokens that end a row.
     """
 
-    def __init__(self, requests: Sequence[Request], *, per_prompt: bool, stop_token_ids: Sequence[int]):
+    def __init__(self, requests: Sequence[Request], stop_token_ids: Sequence[int]):
         self._requests = tuple(requests)
-        self._per_prompt = per_prompt
+        self.num_groups = len(self._requests)  # groups of rows that have a request of their own
         self._stop_token_ids = stop_token_ids
         self._prototypes: dict[tuple[int, Opening], Row] = {}
         self.ready = False  # whether ``prepare`` has been called, so that rows can be made
 
     @property
     def compiled(self) -> bool:
-        """Whether ``prepare`` would not wait."""
+        """Whether ``prepare``, and a session's ``begin``, would not wait for compilation."""
         return all(request.compiled is None or request.compiled.done() for request in self._requests)
 
     def prepare(self) -> None:
@@ -98,11 +91,6 @@ class Requests:
                     warn(_may_be_cut(row.matcher.compiled, max_new_tokens))
         return [row.fork() for row in rows], group_size
 
-    @property
-    def num_groups(self) -> int:
-        """How many groups of rows have a request of their own; 1 if all rows share one."""
-        return len(self._requests) if self._per_prompt else 1
-
     def _row_at(self, number: int, prompt: Sequence[int] | NDArray[np.int64]) -> Row:
         gate = self._requests[number].gate
         opening = Opening.ALL if gate is None else gate.opening(prompt)
@@ -120,7 +108,7 @@ class Requests:
 
     def prefix_of(self, row: int, num_rows: int) -> bytes:
         """The part of a row's answer that its prompt already contains."""
-        return self._requests[row * len(self._requests) // num_rows if self._per_prompt else 0].prefix
+        return self._requests[row * self.num_groups // num_rows].prefix
 
 
 def row_after_prefix(compiled: CompiledConstraint | None, prefix: bytes, stop_token_ids: Sequence[int] | None) -> Row:
@@ -161,11 +149,7 @@ def _may_be_cut(compiled: CompiledConstraint, max_new_tokens: int) -> str:
 
 
 def check_budget(row: Row, max_new_tokens: int) -> bool | None:
-    """Whether the row's text can be finished in this many tokens: True, or None where that is not known.
-
-    Raises:
-        BudgetTooSmall: it cannot.
-    """
+    """Raise BudgetTooSmall if the row's text cannot be finished in this many tokens; else True, None if not known."""
     is_enough = row.can_finish_in(max_new_tokens)
     if is_enough is False:
         minimum = row.min_tokens_to_finish() or 0
@@ -182,7 +166,5 @@ def prefix_bytes(prefix: str | None) -> bytes:
     """A prefix as bytes, empty for None; raises InvalidConstraint if it is not text."""
     if not isinstance(prefix, (str, type(None))):
         raise InvalidConstraint(f"prefix: expected a str, got {shown(prefix)} of type {type(prefix).__name__}")
-    try:
-        return (prefix or "").encode()
-    except UnicodeEncodeError as error:
-        raise InvalidConstraint(f"prefix: expected text that UTF-8 can write: {error}") from None
+    expect_utf8(prefix or "", "prefix")
+    return (prefix or "").encode()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Generic, Literal
 
-from ..backends.base import CompiledConstraint
 from ..errors import cause
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
 from .logprobs import TokenLogprob
-from .reasoning import Opening, ReasoningGate, Space, Splitter
+from .options import SessionOptions
+from .reasoning import Opening, Space, Splitter
 from .reasoning_gate import gate_constraint, space_before, thinking_was_cut
-from .requests import row_after_prefix
+from .requests import Request, row_after_prefix
 from .result_html import result_html
 from .result_types import T
 from .stats import SessionStats
@@ -78,17 +78,7 @@ class GuidedResult(Generic[T]):
     log_mass: float | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        return result_html(
-            text=self.text,
-            thinking=self.thinking,
-            value=self.value,
-            error=self.error,
-            finish_reason=self.finish_reason,
-            shortened=bool(self.shortened),
-            thinking_cut=self.thinking_cut,
-            tokens=len(self.token_ids),
-            forwards=self.stats.forwards if self.stats is not None else 0,
-        )
+        return result_html(self)
 
 
 def with_dead_end(result: GuidedResult[T], reason: str | None) -> GuidedResult[T]:
@@ -105,46 +95,40 @@ class RowReader:
 
     Args:
         vocabulary: of the tokenizer that made the tokens.
-        constraint: the caller's constraint, whose ``parse`` makes the value; None for a free row.
-        compiled: the same, compiled; None for a free row.
-        prefix: bytes of the answer that the prompt contained.
-        stop_token_ids: tokens that end the row; None means the vocabulary's.
+        request: of the row; waits for its constraint. A row without a compiled constraint does not think.
+        options: of the row's session.
         pad_token_id: padding after a row that was cut while other rows continued.
         stats: attached to the result.
-        gate: separates thinking and answer, if the row thought first.
         prompt: the tokens before the row, whose end may have begun the thinking, or ended it.
-        max_new_tokens: the limit of the output, which may have ended the thinking; None if it is not known.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
+        request: Request,
+        options: SessionOptions,
         *,
-        constraint: Any = None,
-        compiled: CompiledConstraint | None = None,
-        prefix: bytes = b"",
-        stop_token_ids: Sequence[int] | None = None,
         pad_token_id: int | None = None,
         stats: SessionStats | None = None,
-        gate: ReasoningGate | None = None,
         prompt: Sequence[int] = (),
-        max_new_tokens: int | None = None,
     ):
-        opening = Opening.ALL if gate is None else gate.opening(prompt)
-        self._space = Space() if gate is None or opening is Opening.ALL else space_before(constraint, compiled, gate)
+        compiled = None if request.compiled is None else request.compiled.result()
+        self.constraint, self.prefix = request.constraint, request.prefix
+        self._gate = gate = None if compiled is None else request.gate
+        self.opening = Opening.ALL if gate is None else gate.opening(prompt)
+        self._space = (
+            Space() if gate is None or self.opening is Opening.ALL else space_before(self.constraint, compiled, gate)
+        )
         if compiled is not None:
-            compiled = gate_constraint(compiled, gate, opening)
+            compiled = gate_constraint(compiled, gate, self.opening)
             vocabulary = compiled.vocabulary
-        self.constraint = constraint
-        self.prefix = prefix
-        self.gate = gate
-        self.opening = opening
         self._vocabulary = vocabulary
-        self._stops = set(vocabulary.stop_token_ids if stop_token_ids is None else stop_token_ids)
+        stops = options.stop_token_ids
+        self._stops = set(vocabulary.stop_token_ids if stops is None else stops)
         self._pad_token_id = pad_token_id
         self._stats = stats
-        self._max_new_tokens = max_new_tokens
-        self._row = row_after_prefix(compiled, prefix, stop_token_ids)
+        self._max_new_tokens = options.max_new_tokens
+        self._row = row_after_prefix(compiled, request.prefix, stops)
         self._taken: list[int] = []
         self._refused: list[int] = []  # tokens after the end of a row that was not stopped
         self.stopped = False
@@ -155,11 +139,7 @@ class RowReader:
         return len(self._taken)
 
     def take(self, token_ids: Sequence[int]) -> bytes:
-        """Append tokens.
-
-        Returns:
-            The bytes that they add to the output; nothing after its end.
-        """
+        """Append tokens; returns the bytes that they add to the output, none after its end."""
         before = len(self._taken)
         for token_id in token_ids:
             if self.stopped:
@@ -175,9 +155,11 @@ class RowReader:
         # A stop token of this call may be text in the vocabulary, such as a line end.
         return self._taken[first : len(self._taken) - self.stopped]
 
-    def splitter(self) -> Splitter | None:
-        """Separates the thinking from the answer in the bytes of the row; None if it does not think."""
-        return None if self.gate is None else self.gate.splitter(self.opening, self._space)
+    def splitter(self) -> Splitter:
+        """Separates the thinking from the answer in the bytes of the row."""
+        if self._gate is None:
+            return Splitter(b"", b"", self._space, over=True)
+        return self._gate.splitter(self.opening, self._space)
 
     def read(self, token_ids: Sequence[int]) -> GuidedResult:
         """The result after these tokens; padding at the end is ignored."""
@@ -187,10 +169,9 @@ class RowReader:
     def result(self) -> GuidedResult:
         """The result after all tokens so far."""
         reason, error = self._end()
-        data, thinking = self.prefix + self._vocabulary.decode_bytes(self._written()), None
-        if (splitter := self.splitter()) is not None:
-            thinking, data = splitter.take(data)
-            thinking = None if self.opening is Opening.ALL else thinking + splitter.rest()
+        splitter = self.splitter()
+        thinking, data = splitter.take(self.prefix + self._vocabulary.decode_bytes(self._written()))
+        thinking += splitter.rest()
         text = data.decode(errors="replace")
         value = text if self.constraint is None else None
         if reason == "stop" and self.constraint is not None:
@@ -198,7 +179,7 @@ class RowReader:
                 value = self.constraint.parse(text)
             except Exception as exception:  # a caller's validator may raise any error; other rows stay valid
                 error = cause(exception)
-        thought = None if thinking is None else thinking.decode(errors="replace")
+        thought = None if self.opening is Opening.ALL else thinking.decode(errors="replace")
         is_cut = thinking_was_cut(self._row.engine, self._max_new_tokens)
         return GuidedResult(text, value, self._taken, reason, error, self._stats, thought, thinking_cut=is_cut)
 

@@ -11,7 +11,10 @@ import html
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .result import GuidedResult
 
 _MOST_TEXT = 2_000  # characters of the text
 _MOST_CELL = 300  # characters of one cell
@@ -27,46 +30,24 @@ _REASONS = {
 }
 
 
-def result_html(
-    *,
-    text: str | None,
-    thinking: str | None,
-    value: Any,
-    error: str | None,
-    finish_reason: str,
-    shortened: bool,
-    thinking_cut: bool,
-    tokens: int,
-    forwards: int,
-) -> str:
-    """A result as HTML without scripts and style sheets.
-
-    Args:
-        text: of the answer; None leaves it out.
-        thinking: the text before it.
-        value: the answer's.
-        error: why there is no value.
-        finish_reason: of ``GuidedResult``.
-        shortened: of ``GuidedResult``.
-        thinking_cut: of ``GuidedResult``.
-        tokens: how many were generated.
-        forwards: forward passes of the whole batch; 0 if they were not counted.
-    """
+def result_html(result: GuidedResult[Any], *, with_text: bool = True) -> str:
+    """A result as HTML without scripts and style sheets; its text may be left out."""
+    value, text = result.value, result.text if with_text else None
     rows = [] if text is None else [("text", _text(text, _MOST_TEXT))]
-    if thinking is not None:
-        rows.append(("thinking", f"<details><summary>show</summary>{_text(thinking, _MOST_TEXT)}</details>"))
+    if result.thinking is not None:
+        rows.append(("thinking", f"<details><summary>show</summary>{_text(result.thinking, _MOST_TEXT)}</details>"))
     if value is not None and not (isinstance(value, str) and value == text):
         rows.append(("value", _Cells().cell(value, 0)))
-    if error is not None:
-        rows.append(("error", _text(error, _MOST_TEXT)))
-    rows.append(("finish reason", _REASONS[finish_reason]))
-    if shortened:
+    if result.error is not None:
+        rows.append(("error", _text(result.error, _MOST_TEXT)))
+    rows.append(("finish reason", _REASONS[result.finish_reason]))
+    if result.shortened:
         rows.append(("shortened", "yes (the token limit changed the answer; raise it)"))
-    if thinking_cut:
+    if result.thinking_cut:
         rows.append(("thinking cut", "yes (it had no token left; raise its max_tokens, or the token limit)"))
-    rows.append(("tokens", f"{tokens:,}"))
-    if forwards:
-        rows.append(("forward passes", f"{forwards:,} (of the whole batch)"))
+    rows.append(("tokens", f"{len(result.token_ids):,}"))
+    if result.stats is not None and result.stats.forwards:
+        rows.append(("forward passes", f"{result.stats.forwards:,} (of the whole batch)"))
     # Both names: notebooks have different versions of MathJax, which look for different ones.
     return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 60em">{_table(rows)}</div>'
 

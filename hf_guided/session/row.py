@@ -108,21 +108,12 @@ class Row:
         return "no token of this vocabulary continues the text" if self._dead_end else None
 
     def fail(self, error: HFGuidedError, *, lost: bool | None = None) -> None:
-        """Close the row, because its engine has raised this.
-
-        Args:
-            error: what it has raised.
-            lost: whether the engine must not be called again; None decides by the error.
-        """
+        """Close the row: its engine has raised this, and must not be called again if ``lost`` (None: by the error)."""
         self.failure, self.is_open = error, False
         self._lost |= not isinstance(error, CompileLimitExceeded) if lost is None else lost
 
     def advance(self, token_id: int) -> bool:
-        """Take one token.
-
-        Returns:
-            False if this token took an open row out of its grammar, which closes the row.
-        """
+        """Take one token; False if it took an open row out of its grammar, which closes the row."""
         matcher = self.matcher
         if matcher is None:
             return True
@@ -156,12 +147,9 @@ class Row:
         return self._asked(partial(self.matcher.validate_tokens, token_ids), 0, "some tokens", limit_ends=False)
 
     def fill(self, bitmask: Tensor, index: int, tokens_left: int | None = None) -> bool:
-        """Write the allowed tokens into ``bitmask[index]``; an open row without any is closed.
+        """Write the allowed tokens into a row of a bitmask, (rows, words) int32 on CPU; without any, the row is closed.
 
-        Args:
-            bitmask: (rows, words) int32 on CPU.
-            index: the row of the bitmask to write.
-            tokens_left: the rest of the row's token budget, or None; see ``Matcher.fill_next_token_bitmask``.
+        ``tokens_left`` is the rest of its token budget; see ``Matcher.fill_next_token_bitmask``.
 
         Returns:
             Whether the row is open, so that its bitmask row was written.
@@ -220,13 +208,10 @@ class Row:
         return self._asked(partial(self.matcher.can_finish_in, tokens_left), None)
 
     def _asked(self, call: Callable[[], T], failed: T, what: str = "", *, limit_ends: bool = True) -> T:
-        """Call the engine; close the row if it raises, or has taken too long.
+        """Call the engine; if it raises, close the row, and return ``failed``.
 
-        Args:
-            call: of the engine.
-            failed: the result if it raises.
-            what: the result's name, for the message; empty if the time is not limited.
-            limit_ends: whether CompileLimitExceeded closes the row too.
+        ``what`` names the result in the message of a call that has taken too long; empty if its time is not limited.
+        ``limit_ends`` says whether CompileLimitExceeded closes the row too.
         """
         began = time.perf_counter()
         wall, cpu = _last_reading(began)
@@ -310,8 +295,7 @@ class Row:
 def advance(rows: Sequence[Row], token_ids: Sequence[int]) -> list[int]:
     """Give each of some different rows one token, those of one constraint together; see ``Row.advance``.
 
-    Returns:
-        The indices of the rows that their token took out of their grammar, ascending.
+    Returns the indices of the rows that have left their grammar, ascending.
     """
     refused: list[int] = []
     together: dict[Stepper, list[int]] = {}

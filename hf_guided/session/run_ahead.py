@@ -92,11 +92,7 @@ class Pending(Generic[T]):
         return job
 
     def wait(self) -> None:
-        """Return when the job has ended.
-
-        Raises:
-            InternalError: the thread that ran it has ended.
-        """
+        """Return when the job has ended; raises InternalError if the thread that ran it has ended."""
         if self._done.is_set():
             return
         self.run()
@@ -135,17 +131,6 @@ class Pending(Generic[T]):
         raise InternalError(
             f"the thread that filled a mask was stopped ({error!r}): start this generation again"
         ) from error
-
-
-@dataclass(frozen=True)
-class Done(Generic[T]):
-    """The result of a job that no other thread runs."""
-
-    value: T
-
-    def result(self) -> T:
-        """The value."""
-        return self.value
 
 
 def submit(pending: Pending[Any]) -> None:
@@ -195,19 +180,12 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(eq=False)
 class ExpectedIds:
-    """Input ids of a likely next call.
+    """Input ids of a likely next call."""
 
-    Args:
-        input_ids: the tensor that was announced.
-        version: its version counter at that time, if it has one.
-        ids: the same ids on the host, once they have arrived.
-        step: the tracker's step to them, if there is one.
-    """
-
-    input_ids: Tensor
-    version: int | None
-    ids: TokenIds | None = None
-    step: LookaheadStep | None = None
+    input_ids: Tensor  # the tensor that was announced
+    version: int | None  # its version counter at that time, if it has one
+    ids: TokenIds | None = None  # the same ids on the host, once they have arrived
+    step: LookaheadStep | None = None  # the tracker's step to them, if there is one
 
     def is_for(self, input_ids: Tensor) -> bool:
         """Whether these are the announced ids."""
@@ -227,12 +205,7 @@ class LateAlive:
         self._copy: Transfer | None = None
 
     def expect(self, alive: Tensor, report: Callable[[Sequence[int]], None]) -> None:
-        """Keep numbers to read.
-
-        Args:
-            alive: see ``unread``.
-            report: called once, with the numbers.
-        """
+        """Keep numbers to read, see ``unread``; ``report`` is called with them, once."""
         self.unread, self._report, self._copy = alive, report, None
 
     def send(self, transfers: CudaTransfers) -> None:
@@ -241,11 +214,7 @@ class LateAlive:
         self._copy = transfers.to_host(self.unread)
 
     def read(self, numbers: Sequence[int] | None = None) -> None:
-        """Report them, if any are unread.
-
-        Args:
-            numbers: the same numbers, if the caller has read them together with others; None waits for the device.
-        """
+        """Report the numbers, if any are unread; waits for the device, unless the caller has read and gives them."""
         if self.unread is None:
             return
         unread, copy, report = self.unread, self._copy, self._report

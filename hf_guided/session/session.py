@@ -31,18 +31,19 @@ from ..errors import (
     VocabularySizeError,
     shown,
 )
+from ..options import LoopOptions
 from ..trace.recorder import Recorder
 from ..vocabulary.bitmask import allocate_bitmask
 from ..vocabulary.tokens import Vocabulary
-from .limit_record import LimitRecord
 from .logprobs import LogprobRecorder, TokenLogprob
 from .mask_kernel import log_sums_dtype
 from .mask_table import MaskTables
 from .masks import MaskFiller, Masks, OnDeadEnd, Segments
+from .mass_record import MassRecord
 from .options import SessionOptions
 from .requests import Request, Requests
 from .row import Row
-from .run_ahead import Done, ExpectedIds, LateAlive, Pending, submit
+from .run_ahead import ExpectedIds, LateAlive, Pending, submit
 from .stats import SessionStats
 from .tensor_parallel import Ranks
 from .tracker import RowTracker, TokenIds
@@ -55,9 +56,8 @@ class Session:
 
     Args:
         vocabulary: whose tokens the constraints were compiled for.
-        requests: one for all rows, or one per prompt.
+        requests: one for all rows, or one per prompt; rows of one prompt (beams, return sequences) are consecutive.
         options: how rows are masked.
-        per_prompt: whether ``requests`` are per prompt; rows of one prompt (beams, return sequences) are consecutive.
         ranks: the processes that hold the model, if there are several; rank zero masks for all.
         tables: see ``MaskFiller``.
     """
@@ -68,7 +68,6 @@ class Session:
         requests: Sequence[Request],
         options: SessionOptions,
         *,
-        per_prompt: bool,
         ranks: Ranks | None = None,
         tables: MaskTables | None = None,
     ):
@@ -82,15 +81,15 @@ class Session:
         self._own_limit = self._limit = options.max_new_tokens
         self._raise_on_violation = options.on_violation == "raise"
         self.dead_ends: dict[int, str] = {}  # why rows of this call had to end, though their constraint could continue
-        self.limit_record = LimitRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
-        self._requests = Requests(requests, per_prompt=per_prompt, stop_token_ids=self.stop_token_ids)
+        self.mass_record = MassRecord(weighs_all=options.log_mass)  # what limits and format have left in this call
+        self.requests = Requests(requests, self.stop_token_ids)
         self._tracker = RowTracker(self._new_rows, self._violated)
         self._filler = MaskFiller(
             vocabulary, self.stop_token_ids, tables=tables, stats=self.stats, recorder=self.recorder
         )
         self.late_alive = LateAlive()
         self._ids = np.zeros((0, 0), dtype=np.int64)  # token ids of the current call, for messages
-        self._overlap = options.overlap_or_default
+        self._overlap = LoopOptions.from_env().overlap if options.overlap is None else options.overlap
         self._ranks = ranks
         self._job: Pending[Any] | None = None  # the one that may be running
         self._expected: ExpectedIds | None = None  # the ids it is for; None if its caller reads the result
@@ -107,7 +106,7 @@ class Session:
     def forget_rows(self) -> None:
         """Forget how rows of the last call ended."""
         self.dead_ends.clear()
-        self.limit_record.clear()
+        self.mass_record.clear()
 
     def mask(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores with -inf for every token a row's constraint forbids.
@@ -146,7 +145,7 @@ class Session:
             )
         if scores.shape[-1] != self.vocabulary.padded_size:
             raise VocabularySizeError.of_logits(scores.shape[-1], self.vocabulary.padded_size)
-        if not self._requests.ready:
+        if not self.requests.ready:
             self._prepare()
         if self.late_alive.unread is not None:
             self.late_alive.read()
@@ -167,11 +166,11 @@ class Session:
         masked = self.apply(scores, masks, late=announced)
         if announced and self.late_alive.unread is not None and self._filler.transfers is not None:
             self.late_alive.send(self._filler.transfers)
-        if not self.limit_record.is_empty:
+        if not self.mass_record.is_empty:
             for row in range(len(scores)):
-                self.limit_record.note(row, self._ids.shape[1] - self._tracker.prompt_length, row)
+                self.mass_record.note(row, self._ids.shape[1] - self._tracker.prompt_length, row)
         if self.recorder is not None:
-            self.recorder.follow(self._ids, self._tracker.prompt_length, self._requests.num_groups)
+            self.recorder.follow(self._ids, self._tracker.prompt_length, self.requests.num_groups)
         return masked
 
     def look_ahead(self, input_ids: Tensor) -> None:
@@ -225,11 +224,6 @@ class Session:
     # -- for loops that keep their own rows ----------------------------------------------------------------------
 
     @property
-    def compiled(self) -> bool:
-        """Whether ``begin`` would return without waiting for compilation."""
-        return self._requests.compiled
-
-    @property
     def prompt_length(self) -> int:
         """Columns of ``input_ids`` before the output of the last call of ``mask``."""
         return self._tracker.prompt_length
@@ -246,9 +240,9 @@ class Session:
         """
         self.late_alive.drop()
         self._settle()
-        if not self._requests.ready:
+        if not self.requests.ready:
             self._prepare()
-        return self._requests.new_rows(num_rows, prompts, self._limit, self._filler.warn_once)[0]
+        return self.requests.new_rows(num_rows, prompts, self._limit, self._filler.warn_once)[0]
 
     def logprob_recorder(
         self,
@@ -266,10 +260,6 @@ class Session:
             report=report,
         )
 
-    def prefix_of(self, row: int, num_rows: int) -> bytes:
-        """The part of a row's answer that its prompt already contains."""
-        return self._requests.prefix_of(row, num_rows)
-
     def tokens_left(self, generated: int) -> int | None:
         """The rest of a row's token budget after this many generated tokens; None without a budget."""
         return None if self._limit is None else self._limit - generated
@@ -280,16 +270,18 @@ class Session:
         tokens_left: Sequence[int | None],
         segments: Segments | None = None,
         numbers: Sequence[int] | None = None,
-    ) -> Pending[Masks] | Done[Masks]:
-        """``MaskFiller.fill`` on the worker: until ``result()`` has returned the masks, the rows belong to the job.
+    ) -> Callable[[], Masks]:
+        """``MaskFiller.fill`` on the worker; until the returned function has given the masks, the job owns the rows.
 
         Without overlap, the masks are filled before this returns.
         """
         if self._job is not None:
             self._settle()
-        if not self._pays:
-            return Done(self._filler.fill(rows, tokens_left, segments, numbers))
-        return self._start_job(partial(self._filler.fill, rows, tokens_left, segments, numbers))
+        fill = partial(self._filler.fill, rows, tokens_left, segments, numbers)
+        if self._pays:
+            return self._start_job(fill).result
+        masks = fill()
+        return lambda: masks
 
     def apply(
         self, scores: Tensor, masks: Masks, on_dead_end: OnDeadEnd | None = None, *, late: bool = False
@@ -307,13 +299,13 @@ class Session:
         start = time.perf_counter_ns()
         record = on_dead_end or (lambda position, reason: self.record_dead_end(masks.rows[position], reason))
         log_sums = None
-        if self.limit_record.weighs_all:
+        if self.mass_record.weighs_all:
             log_sums = torch.empty(len(scores), 2, dtype=log_sums_dtype(scores.device), device=scores.device)
         masked, alive = self._filler.apply(scores, masks, log_sums)
         self.stats.apply_ns += time.perf_counter_ns() - start
-        self.limit_record.see(scores, masks.narrowed, log_sums)
+        self.mass_record.see(scores, masks.narrowed, log_sums)
         if self.recorder is not None:
-            self.recorder.see(scores, masks, self.limit_record.step)
+            self.recorder.see(scores, masks, self.mass_record.step)
         if isinstance(alive, list):
             if masks.ended or not all(alive):
                 self._filler.report(masks, record, alive)
@@ -334,24 +326,15 @@ class Session:
             self.recorder.spent("forward", start_ns, rows)
 
     def limit_call(self, max_new_tokens: int | None) -> None:
-        """Set the limit of the next generate() call; the smaller one of it and of the session's own limit holds.
-
-        Args:
-            max_new_tokens: after which the call cuts its rows; None if it does not.
-        """
+        """Set the limit after which the next generate() call cuts its rows; the session's own limit holds too."""
         limits = [limit for limit in (self._own_limit, max_new_tokens) if limit is not None]
         self._limit = min(limits, default=None)
 
     def record_dead_end(self, row: int, reason: EmptyIntersection | str) -> None:
-        """Record a row that has to end, alone.
-
-        Args:
-            row: its number.
-            reason: its allowed tokens all have no finite score; or why its engine or the vocabulary cannot continue it,
-                of which filling the masks has warned.
+        """Record why a row has to end, alone; of the reasons that are texts, filling the masks has warned.
 
         Raises:
-            EmptyIntersection: the first reason, with ``on_violation="raise"``.
+            EmptyIntersection: this reason, with ``on_violation="raise"``.
         """
         if isinstance(reason, EmptyIntersection):
             if self._raise_on_violation:
@@ -360,13 +343,7 @@ class Session:
         self.dead_ends.setdefault(row, str(reason))
 
     def nothing_left(self, index: int, row: Row, generated: int) -> EmptyIntersection:
-        """The error for a row whose allowed tokens all have no finite score.
-
-        Args:
-            index: the row's number.
-            row: the row, open.
-            generated: its number of generated tokens.
-        """
+        """The error for an open row with this number, whose allowed tokens all have no finite score."""
         bitmask = allocate_bitmask(1, self.vocabulary.padded_size)
         row.fill(bitmask, 0, self.tokens_left(generated))
         return self._filler.nothing_left(index, bitmask)
@@ -434,12 +411,12 @@ class Session:
 
     def _new_rows(self, num_rows: int) -> tuple[list[Row], int]:
         """Rows for a new prompt, that of the current call."""
-        return self._requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
+        return self.requests.new_rows(num_rows, self._ids, self._limit, self._filler.warn_once)
 
     def _prepare(self) -> None:
         """Wait for compilation."""
         start = time.perf_counter_ns()
-        self._requests.prepare()
+        self.requests.prepare()
         self.stats.wait_ns += time.perf_counter_ns() - start
         if self.recorder is not None:
             self.recorder.spent("compile", start)
@@ -448,13 +425,7 @@ class Session:
         self.violated(index, row, token_id, self._ids[index, self._tracker.prompt_length : -1].tolist())
 
     def violated(self, index: int, row: Row, token_id: int, before: Sequence[int]) -> None:
-        """Handle a token that a row's grammar has just refused.
-
-        Args:
-            index: the row's number.
-            row: the row, which the token has closed.
-            token_id: the token.
-            before: the row's output before it.
+        """Handle a token that has just closed the row with this number, after this output.
 
         Raises:
             TokenRejected: with ``on_violation="raise"``.

@@ -24,23 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of one model. All of them make the same calls in the same order.
-
-    Args:
-        group: the process group.
-        device: of this process's part of the model; messages are sent over it.
-    """
+    """The processes of one model. All of them make the same calls in the same order."""
 
     group: dist.ProcessGroup
-    device: torch.device
+    device: torch.device  # of this process's part of the model; messages are sent over it
 
     @classmethod
     def of(cls, model: Any) -> Ranks | None:
-        """The processes that hold parts of a model; None if one process holds it all.
-
-        Args:
-            model: a transformers model; any other object is not distributed.
-        """
+        """The processes that hold parts of a transformers model; None for other objects, or if one process holds it."""
         if (getattr(model, "tp_size", None) or 1) == 1 or not (dist.is_available() and dist.is_initialized()):
             return None
         return cls(model._device_mesh["tp"].get_group(), model.device)
@@ -51,11 +42,7 @@ class Ranks:
         return dist.get_rank(self.group) == 0
 
     def broadcast(self, *message: Any) -> None:
-        """Send a message from rank zero to the others, which call ``receive``.
-
-        Args:
-            message: picklable values.
-        """
+        """Send picklable values from rank zero to the others, which call ``receive``."""
         self._broadcast([message])
 
     def receive(self) -> tuple[Any, ...]:
@@ -68,12 +55,7 @@ class Ranks:
     def computed(self, compute: Callable[[], Tensor], like: Tensor) -> Tensor:
         """A tensor that rank zero computes. All processes then continue with the same random state.
 
-        Args:
-            compute: called in rank zero.
-            like: a tensor of the same shape, dtype and device.
-
-        Raises:
-            Exception: raised by ``compute``; raised in all processes.
+        ``like`` has its shape, dtype and device. An error of ``compute`` is raised in all processes.
         """
         if not self.first:
             error, state = self.receive()
@@ -92,11 +74,7 @@ class Ranks:
         return result
 
     def agreed(self, do: Callable[[], T], fingerprint: Callable[[T], str]) -> T:
-        """The result of ``do`` in this process, if it succeeded in all processes.
-
-        Args:
-            do: called in each process.
-            fingerprint: text of the result that has to be the same in all processes.
+        """The result of ``do`` in this process, if it succeeded in all, with results of the same ``fingerprint``.
 
         Raises:
             Exception: the error of the first process in which ``do`` failed; raised in all processes.

@@ -63,14 +63,7 @@ class RowTracker:
         self._streams.clear()
 
     def update(self, input_ids: TokenIds) -> list[Row]:
-        """The rows of ``input_ids``.
-
-        Args:
-            input_ids: (rows, length) int64 on the host; read, and copied.
-
-        Returns:
-            One Row for each, advanced to the end of its tokens.
-        """
+        """A Row for each row of ``input_ids``, (rows, length) int64 on the host (copied), at the end of its tokens."""
         for stream in self._streams:
             refused = stream.follow(input_ids)
             if refused is not None:
@@ -134,11 +127,7 @@ class _Stream:
         return ids.shape == (rows, length + 1) and bool((ids[:, :-1] == self.ids).all())
 
     def follow(self, ids: TokenIds) -> Sequence[int] | None:
-        """Advance the rows to ``ids``; None, without changes, if this is no continuation (see the rules above).
-
-        Returns:
-            Indices of rows whose last token their grammar forbids.
-        """
+        """As ``step``, for any continuation; None, without changes, if this is none (see the rules above)."""
         rows, length = ids.shape
         last = self.ids.shape[1]
         if rows != len(self.ids) or length < self.prompt_length:
@@ -174,11 +163,7 @@ class _Stream:
         return ()
 
     def step(self, ids: TokenIds) -> Sequence[int]:
-        """Advance each row by its last token, unless that token belongs to the prompt.
-
-        Returns:
-            Indices of rows whose last token their grammar forbids.
-        """
+        """Advance each row by its last token, unless the prompt has it; returns the rows whose grammar forbids it."""
         self.ids = ids.copy()
         if ids.shape[1] == self.prompt_length:
             return ()

@@ -11,6 +11,7 @@ Both buffers are halves of one bitmask, because matchers remember the bitmask th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,12 +21,7 @@ from ..vocabulary.bitmask import allocate_bitmask
 
 
 def to_device(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Numbers of the host as a tensor on a device; the host does not wait for a GPU.
-
-    Args:
-        numbers: a list of numbers, or of equally long lists of them.
-        device: any.
-        dtype: of the tensor.
+    """Numbers of the host, or equally long lists of them, as a tensor on a device; the host does not wait for a GPU.
 
     Streams: the copy is queued on the current stream. Torch reuses the pinned memory only after it is done.
     """
@@ -41,45 +37,35 @@ def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
+@dataclass(eq=False)
 class Transfer:
-    """A copy, to or from a GPU, that may still be running.
+    """A copy, to or from a GPU, that may still be running."""
 
-    Args:
-        tensor: the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host.
-        copied: the event after it.
-    """
-
-    def __init__(self, tensor: Tensor, copied: torch.cuda.Event):
-        self.tensor = tensor
-        self._copied = copied
+    tensor: Tensor  # the copy; read it only after ``join`` on a GPU, and after ``synchronize`` on the host
+    copied: torch.cuda.Event  # the event after it
 
     def join(self) -> None:
         """Make the current stream wait for the copy; the host does not wait."""
         stream = torch.cuda.current_stream(self.tensor.device)
-        stream.wait_event(self._copied)
+        stream.wait_event(self.copied)
         self.tensor.record_stream(stream)  # the tensor was allocated on the side stream
 
     def synchronize(self) -> None:
         """Make the host wait until the source has been read and the copy is complete."""
-        self._copied.synchronize()
+        self.copied.synchronize()
 
 
 class CudaTransfers:
-    """Copies to and from one CUDA device, in order, on a stream of their own. Thread safe.
-
-    Args:
-        device: with an index.
-    """
+    """Copies to and from one CUDA device (with an index), in order, on a stream of their own. Thread safe."""
 
     def __init__(self, device: torch.device):
         self.device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def to_device(self, pieces: Sequence[Tensor]) -> Transfer:
-        """Stack tensors on the host into a new tensor on the device.
+        """Stack tensors (rows, ...) of equal width into a new one on the device.
 
-        Args:
-            pieces: (rows, ...) each, pinned, of equal width; do not write them before ``synchronize``.
+        The pieces are pinned memory of the host; do not write them before ``synchronize``.
         """
         with torch.cuda.stream(self._stream):
             rows = sum(map(len, pieces))
@@ -93,8 +79,7 @@ class CudaTransfers:
     def to_host(self, source: Tensor) -> Transfer:
         """Copy a tensor from the device, in its state after all work queued on the current stream so far.
 
-        Args:
-            source: any shape; do not write it in place before the copy is done.
+        Do not write it in place before the copy is done.
         """
         written = torch.cuda.current_stream(self.device).record_event()
         with torch.cuda.stream(self._stream):
@@ -106,11 +91,7 @@ class CudaTransfers:
 
 
 class StreamOrder:
-    """Puts the uses of some memory into one order, also if they are queued on several streams of a GPU.
-
-    Args:
-        device: with an index.
-    """
+    """Puts the uses of some memory into one order, also if they are queued on several streams of a GPU."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -171,11 +152,7 @@ class PinnedBuffers:
         return self._bitmask, self._half * (len(self._bitmask) // 2)
 
     def send(self, positions: Sequence[int]) -> Transfer:
-        """Start copying positions of the buffer taken last to the device.
-
-        Args:
-            positions: relative to the buffer's first, ascending; at least one.
-        """
+        """Start to copy positions of the buffer taken last, counted from its first one and ascending, to the device."""
         assert self.transfers is not None
         first = self._half * (len(self._bitmask) // 2)
         transfer = self.transfers.to_device([self._bitmask[first + a : first + b] for a, b in _runs(positions)])

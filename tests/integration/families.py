@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -26,6 +27,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+import hf_guided as hg
+from tests import vocabularies
 from tests.integration import models
 
 WINDOW = 8  # shorter than nearly every output
@@ -99,3 +102,34 @@ TAKE_HOLES = frozenset({"llama", "qwen2", "gpt2"})
 
 KEEP_A_STATE = frozenset({"mamba"})
 """Those in which even a lone row takes its tokens one by one."""
+
+
+@cache
+def family(name: str) -> tuple[Any, hg.Guide]:
+    """A float64 model and its guide."""
+    tokenizer = vocabularies.tiny_byte_level()
+    model = FAMILIES[name](tokenizer).double()
+    return model, hg.Guide(model, tokenizer)
+
+
+def token_ids_of(tokenizer: Any, text: str) -> list[int]:
+    """A text as a prompt; an empty one is the BOS token."""
+    return list(tokenizer(text)["input_ids"]) or [tokenizer.bos_token_id]
+
+
+@torch.no_grad()
+def raw_logits(model: Any, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
+    """(tokens, vocab) float64 before each token of the output: one forward pass over everything."""
+    if model.config.is_encoder_decoder:
+        given = torch.tensor([prompt])
+        start = [model.config.decoder_start_token_id, *output[:-1]]
+        logits = model(input_ids=given, decoder_input_ids=torch.tensor([start])).logits[0]
+    else:
+        logits = model(torch.tensor([[*prompt, *output[:-1]]])).logits[0, len(prompt) - 1 :]
+    assert logits.dtype == torch.float64 or model.config.model_type == "mamba"  # which rounds them itself
+    return logits.double()
+
+
+def log_p_after(model: Any, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
+    """(vocab,) float64 log probabilities after prompt and output."""
+    return raw_logits(model, prompt, [*output, 0])[-1].log_softmax(-1)

@@ -29,6 +29,7 @@ from tests import vocabularies
 from tests.integration import models
 from tests.integration import test_published_templates as published
 from tests.tool_families import FAMILIES, chat_template
+from tests.tools import get_weather, now
 
 # Their headers and ends around texts are those of published templates only.
 SYNTHETIC = [name for name in FAMILIES if name not in ("harmony", "kimi_k3")]
@@ -37,20 +38,6 @@ ONE_CALL = ("openai-gpt-oss-120b",)  # a call ends the output
 ENDS = r"<\|im_end\|>|<｜end▁of▁sentence｜>|<\|end\|>|</s>"
 THOUGHT = "I look at it."
 USER = {"role": "user", "content": "Will it rain?"}
-
-
-def get_weather(city: str) -> str:
-    """Looks up the weather.
-
-    Args:
-        city: The city.
-    """
-    return city
-
-
-def now() -> str:
-    """Tells the time."""
-    return ""
 
 
 TOOLS = [get_weather, now]

@@ -20,6 +20,7 @@ from hf_guided.generation.prompts import _hint
 from tests import vocabularies
 from tests.integration import models
 from tests.pairs import one_in
+from tests.tools import now, weather
 
 TEMPLATE = (
     "{% if tools %}TOOLS {{ tools | tojson }}\n{% endif %}{% if documents %}DOCS {{ documents | tojson }}\n{% endif %}"
@@ -38,21 +39,6 @@ CHAT = [{"role": "user", "content": "weather in Rome?"}]
 OTHER = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "and the time?"}]
 LETTERS = hg.Regex("[a-f]{3,9}")
 DOCUMENTS = [{"title": "Rome", "text": "It is in Italy."}]
-
-
-def weather(city: str, unit: str = "c") -> str:
-    """Tells the weather.
-
-    Args:
-        city: The city.
-        unit: The unit. (choices: ["c", "f"])
-    """
-    return city + unit
-
-
-def now() -> str:
-    """Tells the time."""
-    return ""
 
 
 WEATHER = hg.ToolCalls([weather], choice="required", parallel=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import cache
 from typing import Any
 
 import jsonschema
@@ -20,9 +19,8 @@ from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from hf_guided.vocabulary.retokenize import Continuation
-from tests import vocabularies
 from tests.integration import models
-from tests.integration.families import FAMILIES, KEEP_A_STATE, TAKE_HOLES
+from tests.integration.families import FAMILIES, KEEP_A_STATE, TAKE_HOLES, family
 from tests.pairs import once_each
 
 SCHEMA = {
@@ -47,14 +45,6 @@ CONSTRAINTS = [
 ]
 BATCHES = {1: [0], 3: [0, 1, 2], 8: list(range(8))}
 MAX_NEW_TOKENS = 48
-
-
-@cache
-def family(name: str) -> tuple[Any, hg.Guide]:
-    """A float64 model and its guide."""
-    tokenizer = vocabularies.tiny_byte_level()
-    model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(model, tokenizer)
 
 
 def inputs(name: str, rows: int) -> dict[str, Tensor]:

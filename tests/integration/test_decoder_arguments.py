@@ -27,7 +27,8 @@ from hf_guided.hf.decode.cache_slots import CacheSlots
 from hf_guided.hf.drafts import Draft, DraftRequest
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.test_decoder import CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, family, inputs, run, texts
+from tests.integration.families import family
+from tests.integration.test_decoder import CONSTRAINTS, MAX_NEW_TOKENS, SCHEMA, inputs, run, texts
 
 RECORD = CONSTRAINTS[0]
 

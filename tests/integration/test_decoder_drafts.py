@@ -18,8 +18,8 @@ from hf_guided.hf.drafts import verify as acceptance
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration import models
-from tests.integration.families import FAMILIES, TAKE_HOLES
-from tests.integration.test_decoder import BATCHES, CONSTRAINTS, family, inputs, run
+from tests.integration.families import FAMILIES, TAKE_HOLES, family
+from tests.integration.test_decoder import BATCHES, CONSTRAINTS, inputs, run
 from tests.pairs import once_each
 
 

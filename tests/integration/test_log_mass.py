@@ -30,7 +30,7 @@ from hf_guided.generation.row_answers import RowSettings
 from hf_guided.integrations.answer_columns import AnswerColumns
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.test_decoder import family
+from tests.integration.families import family
 from tests.pairs import once_each
 from tests.serving import client, serving
 

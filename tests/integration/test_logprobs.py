@@ -6,7 +6,6 @@ import functools
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -24,6 +23,8 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import hf_guided as hg
 from hf_guided.generation.continuous import logprobs_of
+from hf_guided.generation.prefix_logits import PrefixLogits
+from hf_guided.generation.prompts import padded
 from hf_guided.guide import calls_of
 from hf_guided.hf.decode.forced_text import ForcedText
 from hf_guided.session.logprobs import LogprobRecorder
@@ -31,7 +32,7 @@ from hf_guided.session.tensor_parallel import Ranks
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.families import FAMILIES
+from tests.integration.families import FAMILIES, family, raw_logits, token_ids_of
 from tests.pairs import once_each
 
 OPTIONS = ["red", "green with stripes", "green with dots", "a cat", "a cat and two dogs"]
@@ -53,32 +54,6 @@ MAX_NEW_TOKENS = 40
 WARPERS: dict[str, Any] = {"do_sample": True, "temperature": 1.3, "top_k": 30, "top_p": 0.9}
 GREEDY: dict[str, Any] = {"do_sample": False}
 CLOSE = 1e-4  # the loops compute scores in float32, and GPT-Neo its attention
-
-
-@cache
-def family(name: str) -> tuple[Any, hg.Guide]:
-    """A float64 model and its guide."""
-    tokenizer = vocabularies.tiny_byte_level()
-    model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(model, tokenizer)
-
-
-@torch.no_grad()
-def raw_logits(model: Any, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
-    """(tokens, vocab) float64 before each token of the output: one forward pass over everything."""
-    if model.config.is_encoder_decoder:
-        given = torch.tensor([prompt])
-        start = [model.config.decoder_start_token_id, *output[:-1]]
-        logits = model(input_ids=given, decoder_input_ids=torch.tensor([start])).logits[0]
-    else:
-        logits = model(torch.tensor([[*prompt, *output[:-1]]])).logits[0, len(prompt) - 1 :]
-    assert logits.dtype == torch.float64 or model.config.model_type == "mamba"  # which rounds them itself
-    return logits.double()
-
-
-def token_ids_of(tokenizer: Any, text: str) -> list[int]:
-    """A text as a prompt; an empty one is the BOS token."""
-    return list(tokenizer(text)["input_ids"]) or [tokenizer.bos_token_id]
 
 
 def masks(guide: hg.Guide, constraint: Any, prefix: str, output: Sequence[int]) -> Tensor:
@@ -543,17 +518,11 @@ def test_a_pass_over_answers_holds_few_positions_at_a_time(name: str, monkeypatc
     letters = token_ids_of(guide.tokenizer, "abcdefgh")
     torch.manual_seed(7)
     answers = [[letters[i] for i in torch.randint(len(letters), (length,))] for length in (1, 64, 150)]
-    session = guide.session(None, overlap=False)
-    entries = logprobs_of(
-        model,
-        session,
-        prompt,
-        answers,
-        [[0.0] * len(answer) for answer in answers],
-        top=0,
-        pad_token_id=guide.tokenizer.pad_token_id,
-        generate_kwargs={"do_sample": False, "max_new_tokens": 200},
-    )
+    recorder = guide.session(None, overlap=False).logprob_recorder([prompt] * len(answers), 0)
+    padding, settings = guide.tokenizer.pad_token_id, {"do_sample": False, "max_new_tokens": 200}
+    inputs, words = padded([prompt], padding, model), guide.vocabulary.some_text(5)
+    logits = PrefixLogits(model, inputs, padding, settings, words)
+    entries = logprobs_of(logits, recorder, prompt, answers, [[0.0] * len(answer) for answer in answers])
     assert max(widths) == 64
     if name != "mamba":
         assert sum(blocks) <= 3 * len(prompt) + sum(len(answer) - 1 for answer in answers)

@@ -32,6 +32,7 @@ from hf_guided.session.requests import Request
 from tests import vocabularies
 from tests.integration import models
 from tests.serving import client, serving
+from tests.tools import get_weather
 
 FOLDER = Path(os.environ.get("HF_GUIDED_DATA", "../shared/data")) / "chat-templates"
 FILES = sorted(FOLDER.glob("*.jinja"))
@@ -55,15 +56,6 @@ NO_TOOLS = "the chat template (does not show the tools|never reads tools)"
 
 class Weather(BaseModel):
     dry: bool
-
-
-def get_weather(city: str) -> str:
-    """Looks up the weather.
-
-    Args:
-        city: The city.
-    """
-    return city
 
 
 def other(city: str) -> str:

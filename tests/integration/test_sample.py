@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -22,35 +21,16 @@ from hf_guided.guide import calls_of
 from hf_guided.session.tensor_parallel import Ranks
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.families import FAMILIES
+from tests.integration.families import FAMILIES, family, log_p_after
 
 ROWS_MOVE = ["llama", "qwen2", "mistral", "gpt2", "t5", "mamba"]
 OPTIONS = ["red", "reds", "the", "a", "12"]
 PROMPT = "Anna booked two"
 
 
-@cache
-def family(name: str) -> tuple[Any, hg.Guide]:
-    """A float64 model and its guide."""
-    tokenizer = vocabularies.tiny_byte_level()
-    model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(model, tokenizer)
-
-
 def sampled(prompts: Any, constraint: Any, *, name: str = "llama", **arguments: Any) -> list[hg.Samples]:
     model, guide = family(name)
     return hg.sample(model, guide.tokenizer, prompts, constraint, guide=guide, **arguments)
-
-
-@torch.no_grad()
-def plain_log_p(model: Any, prompt: Sequence[int], output: Sequence[int]) -> Tensor:
-    """(vocab,) float64 after prompt and output: one forward pass, nothing cached."""
-    if model.config.is_encoder_decoder:
-        start = torch.tensor([[model.config.decoder_start_token_id, *output]])
-        logits = model(input_ids=torch.tensor([prompt]), decoder_input_ids=start).logits
-    else:
-        logits = model(torch.tensor([[*prompt, *output]])).logits
-    return logits[0, -1].double().log_softmax(-1)
 
 
 def enumerated(name: str, prompt: str, texts: Sequence[str]) -> dict[str, float]:
@@ -61,7 +41,7 @@ def enumerated(name: str, prompt: str, texts: Sequence[str]) -> dict[str, float]
     found = dict.fromkeys(texts, 0.0)
 
     def follow(output: list[int], text: bytes, mass: float) -> None:
-        shares = plain_log_p(model, ids, output).exp()
+        shares = log_p_after(model, ids, output).exp()
         if text.decode() in found:
             found[text.decode()] += mass * float(shares[stop])
         for i, piece in pieces.items():
@@ -98,7 +78,7 @@ def test_moved_rows_have_the_logits_of_their_texts_alone(
     def checked(self: Particles, logits: Tensor) -> tuple[list[int], list[int]]:
         assert logits.dtype == torch.float64 and len(logits) == len(sequences)
         for sequence, line in zip(sequences, logits, strict=True):
-            assert torch.allclose(line.log_softmax(-1), plain_log_p(model, ids, sequence), atol=1e-9)
+            assert torch.allclose(line.log_softmax(-1), log_p_after(model, ids, sequence), atol=1e-9)
         parents, tokens = step(self, logits)
         moved.append(parents != list(range(len(sequences))))
         sequences[:] = [[*sequences[i], token] for i, token in zip(parents, tokens, strict=True)]
@@ -131,7 +111,7 @@ def test_temperature_divides_the_logits_of_each_step() -> None:
     log_p = 0.0
     for output, token in ([], guide.tokenizer("a")["input_ids"][0]), (guide.tokenizer("a")["input_ids"], 0):
         token = guide.tokenizer.eos_token_id if output else token
-        log_p += float((plain_log_p(model, ids, output) / 2).log_softmax(-1)[token])
+        log_p += float((log_p_after(model, ids, output) / 2).log_softmax(-1)[token])
     assert samples.log_evidence == pytest.approx(log_p, abs=1e-9)
 
 

@@ -6,7 +6,6 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Literal
 
 import pytest
@@ -22,7 +21,7 @@ from hf_guided.vocabulary.retokenize import Continuation
 from tests import vocabularies
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.integration import models
-from tests.integration.families import FAMILIES
+from tests.integration.families import FAMILIES, family, log_p_after, token_ids_of
 
 OPTIONS = ["red", "green with stripes", "green with dots", "a cat", "a cat and two dogs", "a cab"]
 FORCED = ["the invoice was paid", "the invoice was", "the invoice will be paid"]
@@ -32,33 +31,9 @@ SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "
 CLOSE = 1e-5
 
 
-@cache
-def family(name: str) -> tuple[Any, hg.Guide]:
-    """A float64 model and its guide."""
-    tokenizer = vocabularies.tiny_byte_level()
-    model = FAMILIES[name](tokenizer).double()
-    return model, hg.Guide(model, tokenizer)
-
-
-def token_ids_of(tokenizer: Any, text: str) -> list[int]:
-    """A text as a prompt; an empty one is the BOS token."""
-    return list(tokenizer(text)["input_ids"]) or [tokenizer.bos_token_id]
-
-
 def scored(prompts: Any, choices: Any, *, name: str = "llama", **arguments: Any) -> list[hg.ChoiceScores]:
     model, guide = family(name)
     return hg.score(model, guide.tokenizer, prompts, choices, guide=guide, **arguments)
-
-
-@torch.no_grad()
-def plain_log_p(model: Any, prompt: Sequence[int], output: Sequence[int]) -> torch.Tensor:
-    """(vocab,) float64 after prompt and output: one forward pass, nothing cached."""
-    if model.config.is_encoder_decoder:
-        start = torch.tensor([[model.config.decoder_start_token_id, *output]])
-        logits = model(input_ids=torch.tensor([prompt]), decoder_input_ids=start).logits
-    else:
-        logits = model(torch.tensor([[*prompt, *output]])).logits
-    return logits[0, -1].double().log_softmax(-1)
 
 
 def enumerated(name: str, prompt: str, options: Sequence[str]) -> dict[str, float]:
@@ -85,7 +60,7 @@ def enumerated(name: str, prompt: str, options: Sequence[str]) -> dict[str, floa
             return
         allowed = [i for i, piece in texts.items() if any(o.encode().startswith(text + piece) for o in options)]
         allowed += [stop] * (text in [option.encode() for option in options])
-        log_p = plain_log_p(model, ids, output)[allowed].log_softmax(-1)
+        log_p = log_p_after(model, ids, output)[allowed].log_softmax(-1)
         for token_id, share in zip(allowed, log_p.exp().tolist(), strict=True):
             if token_id == stop:
                 found[text.decode()] += mass * share
@@ -125,7 +100,7 @@ def test_log_probabilities_are_the_models_own(name: str) -> None:
             elif whole[: len(ids)] != ids:
                 continue  # the tokenizer would join them, so there is no such continuation
             expected = sum(
-                float(plain_log_p(model, ids, tokens[:place])[token_id]) for place, token_id in enumerate(tokens)
+                float(log_p_after(model, ids, tokens[:place])[token_id]) for place, token_id in enumerate(tokens)
             )
             assert result.logprobs[option] == pytest.approx(expected, abs=1e-4), (prompt, option)
             checked += 1

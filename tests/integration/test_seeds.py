@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field, field_validator
 import hf_guided as hg
 from hf_guided.hf.drafts.verify import accept_seeded
 from tests.chi_square import NEVER_BY_CHANCE, p_value
-from tests.integration.test_decoder import BATCHES, CONSTRAINTS, family, inputs, run
+from tests.integration.families import family
+from tests.integration.test_decoder import BATCHES, CONSTRAINTS, inputs, run
 from tests.pairs import once_each
 
 HOT = {"do_sample": True, "temperature": 1.5, "top_p": 0.95}

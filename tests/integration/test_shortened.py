@@ -30,13 +30,13 @@ from hf_guided.cli import commands as cli
 from hf_guided.generation.row_answers import RowSettings
 from hf_guided.guide import calls_of
 from hf_guided.integrations.answer_columns import AnswerColumns
-from hf_guided.session import limit_record
+from hf_guided.session import mass_record
 from hf_guided.session.reasoning import Opening
 from hf_guided.session.reasoning_gate import gate_constraint
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
-from tests.integration.test_decoder import family
+from tests.integration.families import family
 from tests.pairs import once_each
 
 SCHEMA = {
@@ -546,7 +546,7 @@ def test_steps_with_room_weigh_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a step with room was weighed")
 
     monkeypatch.setattr(FrameEngine, "is_near_limit", noted)
-    monkeypatch.setattr(limit_record, "weighed", unexpected)
+    monkeypatch.setattr(mass_record, "weighed", unexpected)
     model, tokenizer = demo.load()
     for kwargs in (GREEDY, {**GREEDY, "jump_forward": False}):
         hg.generate(model, tokenizer, PROMPT, Person, max_new_tokens=200, **kwargs)

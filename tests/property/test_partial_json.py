@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_guided as hg
-from hf_guided.generation.partial import PartialRow
 from hf_guided.generation.partial_values import PartialJson
-from hf_guided.session.result import RowReader
 from tests.effort import repeats
+from tests.sessions import partial_row
 from tests.toy import all_bytes
 
 STOP = 256
@@ -85,7 +84,7 @@ texts = st.tuples(_space, st.recursive(_scalars, _containers, max_leaves=8), _sp
 def test_escapes_may_be_cut_anywhere(text: str) -> None:
     data = text.encode()
     for cut in range(1, len(data)):
-        row = PartialRow(0, RowReader(VOCABULARY, constraint=hg.JsonSchema(True), prefix=b""))
+        row = partial_row(VOCABULARY, hg.JsonSchema(True))
         row.add_tokens(list(data[:cut]))
         whole = row.add_tokens(list(data[cut:]))
         assert whole is not None and whole.value == json.loads(text), cut
@@ -99,7 +98,7 @@ def test_partial_values_only_grow(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(encoded)), max_size=12).map(sorted))
     prefix_length = data.draw(st.integers(0, len(text)))
     prefix = text[:prefix_length].encode()
-    row = PartialRow(3, RowReader(VOCABULARY, constraint=hg.JsonSchema(True), prefix=prefix))
+    row = partial_row(VOCABULARY, hg.JsonSchema(True), prefix)
     borders = sorted({len(prefix), len(encoded), *(cut for cut in cuts if cut > len(prefix))})
     outputs = [row.add_tokens(list(encoded[a:b])) for a, b in zip(borders, borders[1:], strict=False)]
     outputs.append(row.add_tokens([STOP]))

@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 import hf_guided as hg
 from tests import sketch_reader
 from tests.tool_families import _NAME, FAMILIES
+from tests.tools import now, weather
 
 DATA = Path(os.environ.get("HF_GUIDED_DATA", Path(__file__).parents[3] / "shared" / "data")) / "jsonschemabench"
 HEAD = "Answer only with JSON of this type:\n"
@@ -142,21 +143,6 @@ def test_long_chain_of_definitions_has_a_description() -> None:
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
-
-
-def weather(city: str, unit: str = "c") -> str:
-    """Tells the weather.
-
-    Args:
-        city: The city.
-        unit: The unit. (choices: ["c", "f"])
-    """
-    return city + unit
-
-
-def now() -> str:
-    """Tells the time."""
-    return ""
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -88,7 +88,7 @@ def test_fill_ahead_gives_the_same_masks_as_fill(overlap: bool) -> None:
     rows = session.begin(3)
     drafts = [[[A], [B]], [[C], [C]], []]
     expected = MaskFiller(VOCABULARY, (STOP,)).fill(rows, [None] * 3, drafts)
-    actual = session.fill_ahead(rows, [None] * 3, drafts).result()
+    actual = session.fill_ahead(rows, [None] * 3, drafts)()
     assert (actual.rows, actual.governed, actual.ended) == (expected.rows, expected.governed, expected.ended)
     governed = list(actual.governed)
     assert torch.equal(actual.bitmask[governed], expected.bitmask[governed])
@@ -121,13 +121,12 @@ def test_error_of_an_engine_ends_its_row_alone() -> None:
     session = session_of(None, texts_constraint("ab"), watched_constraint(fail, "ab"))
     rows = session.begin(3)
     assert rows[2].advance(A)
-    pending = session.fill_ahead(rows, [None] * 3)
-    masks = pending.result()
+    masks = session.fill_ahead(rows, [None] * 3)()
     assert masks.ended == {2: "the engine toy failed: ZeroDivisionError: of the engine"}
     assert [message[:6] for message, _ in masks.warnings] == ["row 2 "]
     assert unpack(masks.bitmask, WIDTH)[2].nonzero().flatten().tolist() == [STOP]
     rows = session.begin(3)
-    assert session.fill_ahead(rows, [None] * 3).result().governed == (1, 2), "the next call works"
+    assert session.fill_ahead(rows, [None] * 3)().governed == (1, 2), "the next call works"
 
 
 def test_time_waiting_for_a_mask_is_counted_separately() -> None:
@@ -138,12 +137,12 @@ def test_time_waiting_for_a_mask_is_counted_separately() -> None:
         assert release.wait(TIMEOUT_S)
 
     session = session_of(watched_constraint(hold, "ab"))
-    pending = session.fill_ahead(session.begin(1), [None])
+    masks = session.fill_ahead(session.begin(1), [None])
     assert started.wait(TIMEOUT_S)
     compiling = session.stats.wait_ns
     assert session.stats.wait_mask_ns == 0
-    set_event_on_wait(pending, release)
-    pending.result()
+    set_event_on_wait(session._job, release)
+    masks()
     assert session.stats.wait_mask_ns > 0 and session.stats.wait_ns == compiling
 
 
@@ -293,16 +292,16 @@ def test_next_call_works_after_control_c(way: str) -> None:
         else:
             rows = session.begin(1)
             assert rows[0].advance(A)
-            pending = session.fill_ahead(rows, [None])
+            masks = session.fill_ahead(rows, [None])
             assert started.wait(TIMEOUT_S)
-            set_event_on_wait(pending, waiting)
+            set_event_on_wait(session._job, waiting)
             with pytest.raises(KeyboardInterrupt):
-                pending.result()
+                masks()
         assert not ended.is_set()
         assert allowed_tokens(session, ids([B]))[0] == {A, B, *map(VOCABULARY.token_bytes.index, (b"ab", b"ba"))}
         session.look_ahead(ids([B, B]))
         assert allowed_tokens(session, ids([B, B])) == [{A}]
-        both = [session.fill_ahead(session.begin(1), [None]).result().bitmask for _ in range(2)]  # one in each buffer
+        both = [session.fill_ahead(session.begin(1), [None])().bitmask for _ in range(2)]  # one in each buffer
         before = [bitmask.clone() for bitmask in both]
         assert not ended.is_set(), "the calls do not wait for the job"
     finally:

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from hf_guided.constraints.coerce import coerce
-from hf_guided.generation.partial import PartialRow, _values_of
+from hf_guided.generation.partial import _values_of
 from hf_guided.generation.partial_values import model_in
-from hf_guided.session.result import GuidedResult, RowReader
+from hf_guided.session.result import GuidedResult
+from tests.sessions import partial_row
 from tests.toy import all_bytes
 
 VOCABULARY = all_bytes()
@@ -308,7 +309,7 @@ WHOLE: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("python_type", "text"), WHOLE, ids=[str(case[0]) for case in WHOLE])
 def test_types_without_models_are_json_data_until_the_result(python_type: Any, text: str) -> None:
-    row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(python_type)))
+    row = partial_row(VOCABULARY, coerce(python_type))
     partials = [partial for byte in text.encode() if (partial := row.add_tokens([byte])) is not None]
     last = row.add_tokens([VOCABULARY.stop_token_ids[0]])
     for partial in partials:
@@ -321,7 +322,7 @@ def test_types_without_models_are_json_data_until_the_result(python_type: Any, t
 
 def test_text_that_its_type_refuses_stays_json_data() -> None:
     text = '{"x": 1, "since": "2020-02-30"}'
-    row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce(Point)))
+    row = partial_row(VOCABULARY, coerce(Point))
     last = row.end([*text.encode(), VOCABULARY.stop_token_ids[0]])
     assert last.result is not None and last.result.value is None and last.result.error
     assert last.value == json.loads(text)
@@ -339,7 +340,7 @@ def test_models_are_found_inside_types() -> None:
 
 def test_a_text_nested_too_deeply_closes_at_its_end() -> None:
     text = "[" * 600 + "]" * 600
-    row = PartialRow(0, RowReader(VOCABULARY, constraint=coerce({"type": "array"})))
+    row = partial_row(VOCABULARY, coerce({"type": "array"}))
     last = row.end([*text.encode(), VOCABULARY.stop_token_ids[0]])
     assert last.closed == ("",)
     assert last.value == json.loads(text)

@@ -119,7 +119,7 @@ def test_forced_end_marker_has_the_tokens_of_the_tokenizer():
             assert moved is not None and not moved.rest
             matched = moved.matched
         assert ids == in_a_text[-len(ids) :]
-        assert gate.tokens_to_end(0) == len(ids)
+        assert gate.tokens_to_end[0] == len(ids)
 
 
 def test_only_those_parts_of_the_end_marker_are_begun_that_can_be_finished():
@@ -127,7 +127,7 @@ def test_only_those_parts_of_the_end_marker_are_begun_that_can_be_finished():
     gate = ReasoningGate(vocabulary, Reasoning(start="", end="abcd"))
     assert gate.move(0, 1) is None, "no token writes the rest, bcd"
     assert gate.move(0, 2) == MarkerMatch(2, b"")
-    assert (gate.first_token(2), gate.tokens_to_end(2)) == (3, 1)
+    assert (gate.first_token(2), gate.tokens_to_end[2]) == (3, 1)
 
 
 def test_default_markers_give_way_to_those_of_a_template_without_them():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hf_guided.constraints.values import Choice, JsonSchema
+from hf_guided.constraints.values import Choice, Constraint, JsonSchema
 from hf_guided.errors import InvalidConstraint
-from hf_guided.session.result import RowReader
+from hf_guided.session.options import SessionOptions
+from hf_guided.session.result import GuidedResult, RowReader
+from tests.sessions import request_of
 from tests.toy import SetEngine, compiled_set, letters
 
 VOCABULARY = letters("ab", stop=2)
@@ -15,8 +19,15 @@ CONSTRAINT = Choice(["ab", "abb"])
 COMPILED = compiled_set(VOCABULARY, "ab", "abb")
 
 
-def read(token_ids: list[int], **kwargs):
-    return RowReader(VOCABULARY, constraint=CONSTRAINT, compiled=COMPILED, **kwargs).read(token_ids)
+def read(
+    token_ids: list[int],
+    constraint: Constraint = CONSTRAINT,
+    prefix: bytes = b"",
+    stop_token_ids: list[int] | None = None,
+    **kwargs: Any,
+) -> GuidedResult:
+    request = request_of(COMPILED, constraint=constraint, prefix=prefix)
+    return RowReader(VOCABULARY, request, SessionOptions(stop_token_ids=stop_token_ids), **kwargs).read(token_ids)
 
 
 def test_stopped_row_has_a_value_and_no_padding() -> None:
@@ -48,14 +59,14 @@ def test_stop_tokens_of_the_call_replace_the_default() -> None:
 
 
 def test_row_without_a_constraint() -> None:
-    result = RowReader(VOCABULARY).read([B, B, STOP, 0])
+    result = RowReader(VOCABULARY, request_of(), SessionOptions()).read([B, B, STOP, 0])
     assert (result.text, result.value, result.finish_reason) == ("bb", "bb", "stop")
-    assert RowReader(VOCABULARY).read([B, B]).finish_reason == "length"
+    assert RowReader(VOCABULARY, request_of(), SessionOptions()).read([B, B]).finish_reason == "length"
 
 
 def test_value_that_cannot_be_parsed_is_an_error_in_the_result() -> None:
     """A validator may be stricter than the grammar. Then the result has the text, but no value."""
-    result = RowReader(VOCABULARY, constraint=JsonSchema({"type": "integer"}), compiled=COMPILED).read([A, B, STOP])
+    result = read([A, B, STOP], JsonSchema({"type": "integer"}))
     assert (result.text, result.value, result.finish_reason) == ("ab", None, "stop")
     assert result.error is not None and "Expecting value" in result.error
 
@@ -78,5 +89,5 @@ def test_exception_of_a_validator_becomes_an_error_in_the_result() -> None:
         def parse(self, text: str) -> str:
             raise KeyError(text)
 
-    result = RowReader(VOCABULARY, constraint=Picky(["ab"]), compiled=COMPILED).read([A, B, STOP])
+    result = read([A, B, STOP], Picky(["ab"]))
     assert (result.finish_reason, result.value, result.error) == ("stop", None, "KeyError: 'ab'")

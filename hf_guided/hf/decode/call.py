@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from transformers import GenerationConfig, LogitsProcessorList, MaxLengthCriteri
 
 from ...constraints.argument_checks import FLAG, MOST_TOKENS, STREAMER, TEXTS, Rule, check, check_each
 from ...errors import InvalidArgument
+from ..compat import with_cache_argument
 from ..listening import TokenListener
 from ..seeds import as_int64
 
@@ -52,6 +53,25 @@ class GenerateCall:
         """What fills finished rows; 0 if the call names none."""
         pad = self.config._pad_token_tensor
         return 0 if pad is None else int(pad)
+
+
+def prepare_call(
+    model: Any, inputs: Mapping[str, Tensor], generate_kwargs: Mapping[str, Any], use: Callable[[GenerateCall], None]
+) -> None:
+    """Have generate() prepare a call, which ``use`` takes in place of a decoding method; no token is decoded."""
+
+    def method(
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Tensor:
+        use(GenerateCall(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs))
+        return input_ids
+
+    model.generate(**inputs, **with_cache_argument(model, generate_kwargs), custom_generate=method)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class DraftBlocks:
             prompt_length=sequence.prompt_length - sequence.padding,
             limit=int(min(self._lengths.wanted(i), room - 1)),
             stop_token_ids=self.session.stop_token_ids,
-            prefix=self.session.prefix_of(i, len(sequences)),
+            prefix=self.session.requests.prefix_of(i, len(sequences)),
             padded_size=self.session.vocabulary.padded_size,
         )
 

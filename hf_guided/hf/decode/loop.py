@@ -27,7 +27,6 @@ from ...errors import EmptyIntersection, VocabularySizeError
 from ...session.logprobs import LogprobRecorder
 from ...session.masks import Masks
 from ...session.row import Row, advance
-from ...session.run_ahead import Done, Pending
 from ...session.session import Session
 from ...session.transfers import to_device
 from ...trace.events import Kind
@@ -53,7 +52,7 @@ class _Choice(NamedTuple):
     drafts: list[DraftBlock]  # for each of ``rows``
     drafted: bool  # whether any draft has tokens
     # For each of ``rows``, and after each segment of its draft. Until they are filled, the worker owns the rows.
-    masks: Pending[Masks] | Done[Masks]
+    masks: Callable[[], Masks]
 
 
 @dataclass(eq=False, repr=False)
@@ -83,7 +82,7 @@ class DecodeLoop:
                 self.session.stop_token_ids,
                 retokenize=self.options.retokenize,
                 may_stop=self.session.stop_token_ids[0] in self._stops.eos_token_ids,
-                weighs_all=self.session.limit_record.weighs_all,
+                weighs_all=self.session.mass_record.weighs_all,
             )
         self._sequences: list[SequenceState] = []
         self._logprobs: StepLogprobs | None = None
@@ -127,7 +126,7 @@ class DecodeLoop:
         session, prompts = self.session, self.call.input_ids.tolist()
         # With log probabilities, the logits after each forced token are needed, and a prefill returns only the last.
         text_too = self._forced is not None and self.new_recorder is None
-        ready = text_too and session.compiled and self.slots.prompt_can_grow
+        ready = text_too and session.requests.compiled and self.slots.prompt_can_grow
         if ready:
             self._start_rows(prompts)
         width = min((sequence.unfed for sequence in self._sequences), default=0)  # a pass has one width for all rows
@@ -218,7 +217,7 @@ class DecodeLoop:
 
     def _choose(self, choice: _Choice, logits: Tensor) -> Tensor:
         """Extend the rows that choose a token; returns the (positions, vocab) scores."""
-        masks = choice.masks.result()
+        masks = choice.masks()
         length = max(self._sequences[i].num_fed for i in choice.choosing) if self._scoring.wants_batch else 0
         logit_rows: list[int] = []
         columns: list[int] = []
@@ -249,7 +248,7 @@ class DecodeLoop:
                 self.session.record_dead_end(i, dead_ends[first + agreed])
             if i in choice.choosing:
                 records = self.session.recorder is not None or self._logprobs is not None
-                if records or not self.session.limit_record.is_empty:
+                if records or not self.session.mass_record.is_empty:
                     # Only confirmed and chosen tokens: all other tokens of the step are forced.
                     for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
                         self._record(i, draft.ends[n], first + n, token_id, "drafted" if n < agreed else "chosen")
@@ -293,7 +292,7 @@ class DecodeLoop:
     def _record(self, i: int, end: int, scores: int, token_id: int, kind: Kind) -> None:
         """Record a token of a row: after this many tokens of its draft, from the scores with this index."""
         sequence = self._sequences[i]
-        self.session.limit_record.note(i, sequence.num_generated + end, scores)
+        self.session.mass_record.note(i, sequence.num_generated + end, scores)
         if self.session.recorder is not None:
             self.session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
         if self._logprobs is not None:
@@ -305,7 +304,7 @@ class DecodeLoop:
         self._drafter.observe(i, draft, agreed)
         sequence, stats = self._sequences[i], self.session.stats
         written, firsts = 0, set(draft.ends)
-        always = self.session.limit_record.weighs_all
+        always = self.session.mass_record.weighs_all
         near = always or sequence.row.is_near_limit(self.session.tokens_left(sequence.num_generated))
         for index, token_id in enumerate(draft.tokens[: draft.ends[agreed]]):
             if near and index not in firsts:  # the token is forced
@@ -349,7 +348,7 @@ class DecodeLoop:
             return
         rows_device, columns_device = to_device([[one[0] for one in found], [one[2] for one in found]], logits.device)
         scores = self._scoring.unmasked([()] * len(found), logits[rows_device, columns_device])
-        record = self.session.limit_record
+        record = self.session.mass_record
         record.see(scores, {place: one[3] for place, one in enumerate(found)})
         for place, (i, index, _, _) in enumerate(found):
             record.note(i, index - self._sequences[i].prompt_length, place)

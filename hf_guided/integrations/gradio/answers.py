@@ -18,7 +18,6 @@ from ...generation.prompts import Prompt, encoded, prepared
 from ...generation.templates import TemplateOptions
 from ...guide import Guide
 from ...hf.generation_settings import GenerationSettings, sampling_at
-from ...session.result import GuidedResult
 from ...session.result_html import result_html
 from .form import Form, UiLimits
 
@@ -80,7 +79,7 @@ class Answers:
                     if partial.result is not None:
                         # The trace's page is in a sandboxed frame, with the model's text.
                         trace = "" if partial.result.trace is None else partial.result.trace._repr_html_()
-                        yield Shown(text, _finished(partial.result), trace)
+                        yield Shown(text, result_html(partial.result, with_text=False), trace)
                     else:
                         yield Shown(text, note("Writing …"))
         except HFGuidedError as error:
@@ -137,21 +136,6 @@ def named(types: Sequence[Any]) -> dict[str, Constraint]:
 def note(text: str) -> str:
     """A plain text as the status."""
     return f'<p class="hf-guided-note">{html.escape(text)}</p>'
-
-
-def _finished(result: GuidedResult[Any]) -> str:
-    """The value, how the answer ended, and its numbers."""
-    return result_html(
-        text=None,
-        thinking=result.thinking,
-        value=result.value,
-        error=result.error,
-        finish_reason=result.finish_reason,
-        shortened=bool(result.shortened),
-        thinking_cut=result.thinking_cut,
-        tokens=len(result.token_ids),
-        forwards=result.stats.forwards if result.stats is not None else 0,
-    )
 
 
 def _alert(message: str, pointers: Sequence[str]) -> str:

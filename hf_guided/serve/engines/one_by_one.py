@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from ...generation.guided_call import GuidedCall
+from ...generation.prompt_inputs import as_input
 from ...generation.threads import Cancelled
 from ...guide import Guide
 from ...hf.compat import input_device
 from ...hf.decode.call import DecodeOptions
+from ...hf.generation_settings import GenerationSettings
 from ...hf.listening import TokenListener
 from ...session.logprobs import TokenLogprob
 from ...session.options import SessionOptions
@@ -69,10 +71,10 @@ class OneByOne(Engine):
             top_logprobs=job.top_logprobs,
         )
         options = SessionOptions(stop_token_ids=job.stop_token_ids, max_new_tokens=budget, log_mass=job.log_mass)
-        requests, sampled = [job.guided] * len(answers), bool(config.do_sample)
-        call = listener.call = GuidedCall(self._guide, requests, options, loop, sampled=sampled)
+        requests, settings = [job.guided] * len(answers), GenerationSettings(model, {"generation_config": config})
+        call = listener.call = GuidedCall(self._guide, requests, options, settings, loop)
         input_ids = torch.tensor([job.prompt] * len(answers), device=device)
-        given = {name: _on(value, device, model.dtype) for name, value in job.model_inputs.items()}
+        given = {name: as_input(value, model) for name, value in job.model_inputs.items()}
         try:
             call.run(
                 model,
@@ -145,10 +147,3 @@ class _AnswerListener(TokenListener):
                 raise left_constraint(result.error)
         steps, log_masses = call.seam.limit_steps(row, len(tokens)), call.seam.log_masses(row, len(tokens))
         return ended(self._answers[row], job, tokens, steps, log_masses, self._vocabulary)
-
-
-def _on(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """An input of the model on its device; floating point in its dtype."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.to(device, dtype) if value.is_floating_point() else value.to(device)

@@ -25,8 +25,8 @@ from ...hf.decode.forced_text import ForcedText
 from ...hf.decode.processors import Scoring
 from ...hf.seeds import BITS, as_int64, gumbel
 from ...session.apply import apply_bitmask
-from ...session.limit_record import LimitRecord
 from ...session.logprobs import LogprobRecorder, Position, TokenLogprob
+from ...session.mass_record import MassRecord
 from ...session.row import Row
 from ...session.stats import SessionStats
 from ...vocabulary.bitmask import allocate_bitmask
@@ -176,7 +176,7 @@ class SharedAnswer:
         # Tokens that the row has taken already, and that are chosen next, with the masks that the limit has narrowed.
         self._forced: deque[tuple[int, Narrowed | None]] = deque()
         self._narrowed: Narrowed | None = None  # what the limit does to the next token
-        self._limit = LimitRecord(weighs_all=self.job.log_mass)  # what the limits left, and the format if that is asked
+        self._masses = MassRecord(weighs_all=self.job.log_mass)  # what the limits left, and the format if that is asked
         self._after_choice = True  # the fast loop looks for forced text at the start, and after each token it chooses
         self._words = allocate_bitmask(1, self.vocabulary.padded_size)
         self._entries: list[TokenLogprob] = []  # entries of tokens that are not delivered yet
@@ -255,8 +255,8 @@ class SharedAnswer:
         Args:
             scores: (1, vocab) before the mask.
         """
-        self._limit.see(scores, {} if self._narrowed is None else {0: self._narrowed})
-        self._limit.note(0, self.num_generated, 0)
+        self._masses.see(scores, {} if self._narrowed is None else {0: self._narrowed})
+        self._masses.note(0, self.num_generated, 0)
 
     def record(self, logits: Tensor, scores: Tensor, token_id: int) -> None:
         """Record the log probabilities of the token that is chosen now, if they are requested.
@@ -280,9 +280,8 @@ class SharedAnswer:
             self.running.emit(NewTokens(self.number, tokens, entries))
         if output.is_finished():
             made = output.generated_tokens
-            steps, log_masses = self._limit.steps(0, len(made)), self._limit.log_masses(0, len(made))
-            if self.row.matcher is None and self.job.log_mass:
-                log_masses = [0.0] * len(made)
+            log_masses = self._masses.log_masses(0, len(made), is_free=self.row.matcher is None)
+            steps = self._masses.steps(0, len(made))
             self.running.emit(ended(self.number, self.job, made, steps, log_masses, self.vocabulary))
 
     def _tokens_left(self, num_generated: int) -> int | None:

@@ -68,19 +68,12 @@ def weighed(scores: Tensor, narrowed: Sequence[Narrowed]) -> Tensor:
 
 
 def _logarithms(log_sums: Tensor) -> Tensor:
-    """The logarithms of the shares that sums have of the sums before them.
-
-    Args:
-        log_sums: (sums, positions), their logarithms.
-
-    Returns:
-        (sums - 1, positions).
-    """
+    """The logarithms of the shares that sums have of the sums before them; given the logarithms (sums, positions)."""
     logarithms = log_sums.diff(dim=0)
     return torch.where(logarithms.isnan(), 0.0, logarithms).clamp_(max=0.0)  # NaN without a finite score
 
 
-class LimitRecord:
+class MassRecord:
     """What the limits and the format have left in one generate() call, by row and by index of the chosen token.
 
     Args:
@@ -93,16 +86,15 @@ class LimitRecord:
 
     def clear(self) -> None:
         """Forget the last call."""
-        # Narrowed steps: those of the last scores by position; all by row and index.
+        # Of the last scores: the narrowed steps by position; the logarithm of what the format left, (positions,).
         self._step: dict[int, _Weighed] = {}
-        self._rows: dict[int, dict[int, _Weighed]] = {}
-        # The logarithm of what the format left: (positions,) of the last scores; by row and index, with the position.
         self._masses: Tensor | None = None
-        self._row_masses: dict[int, dict[int, tuple[Tensor, int]]] = {}
+        # The same for each noted token, by row and index, with its position.
+        self._rows: dict[int, dict[int, tuple[_Weighed | None, Tensor | None, int]]] = {}
 
     @property
     def is_empty(self) -> bool:
-        """Whether ``note`` would do nothing."""
+        """Whether there is nothing to note."""
         return not (self.weighs_all or self._step or self._rows)
 
     def see(self, scores: Tensor, narrowed: Mapping[int, Narrowed], log_sums: Tensor | None = None) -> None:
@@ -139,40 +131,31 @@ class LimitRecord:
 
         This replaces an earlier choice at the index: that of a draft, which may have been rejected.
         """
-        if self._masses is not None:
-            self._row_masses.setdefault(row, {})[index] = self._masses, position
-        if position in self._step:
-            self._rows.setdefault(row, {})[index] = self._step[position]
-        elif row in self._rows:
-            self._rows[row].pop(index, None)
+        self._rows.setdefault(row, {})[index] = self._step.get(position), self._masses, position
 
     def steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
-        """The narrowed steps of a row, by the index of their token, ascending.
-
-        Args:
-            row: its number.
-            length: number of its output tokens, after which nothing counts; None counts all.
+        """The narrowed steps among the first ``length`` output tokens of a row (None: all), by index, ascending.
 
         Streams: waits for the device if there are any.
         """
-        found = self._rows.get(row, {})
-        return {index: found[index].read() for index in sorted(found) if length is None or index < length}
+        noted = sorted(self._rows.get(row, {}).items())
+        counted = noted if length is None else [item for item in noted if item[0] < length]
+        return {index: step.read() for index, (step, _, _) in counted if step is not None}
 
-    def log_masses(self, row: int, length: int) -> list[float] | None:
+    def log_masses(self, row: int, length: int, *, is_free: bool = False) -> list[float] | None:
         """For each output token of a row, the natural logarithm of the probability that the format left at its step.
 
-        None if not all of them are known.
-
-        Args:
-            row: its number.
-            length: number of its output tokens.
+        None if not all of the ``length`` tokens are noted. A free row has no format, which leaves everything: 0.0.
 
         Streams: waits for the device.
         """
-        found = self._row_masses.get(row, {})
-        if not self.weighs_all or any(index not in found for index in range(length)):
+        if self.weighs_all and is_free:
+            return [0.0] * length
+        noted = self._rows.get(row, {})
+        found = [noted[index][1:] for index in range(length) if index in noted]
+        parts = [masses[position] for masses, position in found if masses is not None]
+        if not self.weighs_all or len(parts) < length:
             return None
-        parts = [masses[position] for masses, position in map(found.__getitem__, range(length))]
         values: list[float] = torch.stack(parts).tolist() if parts else []
         return values
 
@@ -180,13 +163,9 @@ class LimitRecord:
 def narrowed_along(
     row: Row, token_ids: Sequence[int], tokens_left: int, *, always: bool = False
 ) -> dict[int, Narrowed]:
-    """The narrowed positions along an output, by the index of their token.
+    """The narrowed positions along an output, or all of them, by the index of their token.
 
-    Args:
-        row: before the first token; advanced.
-        token_ids: of the output.
-        tokens_left: the limit of the output.
-        always: return the other positions too.
+    The row stands before the first token, and is advanced; ``tokens_left`` is the limit of the output.
     """
     narrowed: dict[int, Narrowed] = {}
     if row.matcher is None or not (always or row.matcher.compiled.keeps_budget):
@@ -224,14 +203,7 @@ def is_shortened(steps: Mapping[int, LimitStep], *, sampled: bool) -> bool:
 def with_limit(
     result: GuidedResult, steps: Mapping[int, LimitStep], log_masses: Sequence[float] | None, *, sampled: bool | None
 ) -> GuidedResult:
-    """A result with what the limits and the format left; unchanged with ``sampled=None``, where that is not known.
-
-    Args:
-        result: of a row.
-        steps: its narrowed steps.
-        log_masses: see ``LimitRecord.log_masses``.
-        sampled: whether its tokens are drawn.
-    """
+    """A row's result with what ``MassRecord`` tells of it; unchanged with ``sampled=None``, where that is not known."""
     if sampled is None:
         return result
     log_mass = None if log_masses is None else math.fsum(log_masses)
