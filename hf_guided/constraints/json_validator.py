@@ -29,7 +29,7 @@ _HOLDS = HOLDS_SCHEMA | HOLDS_SCHEMA_LIST
 _CODE_POINT = re.compile(r"\\u\{([0-9a-f]+)\}")  # as plain patterns write one; Python wants eight digits
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def check_schema(schema_json: str) -> None:
     """Validate a schema against its metaschema.
 

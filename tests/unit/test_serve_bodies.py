@@ -170,7 +170,10 @@ WRONG_IN_CHATS: list[tuple[dict[str, Any], str]] = [
             {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
         )
     ],
-    ({"tools": [{"type": "function", "function": {"name": "a<b"}}], "tool_choice": "required"}, "tools"),
+    *[
+        ({"tools": [{"type": "function", "function": {"name": "a<b"}}], "tool_choice": choice}, "tools")
+        for choice in ("required", "f-")
+    ],
     ({"tools": [TOOL], "guided_regex": "a", "response_format": {"type": "json_object"}}, "response_format"),
     ({"chat_template_kwargs": []}, "chat_template_kwargs"),
     *[

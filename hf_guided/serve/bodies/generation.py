@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from ...constraints.coerce import KINDS, TEXT_FORMAT, from_response_format
 from ...constraints.tool_calls import ToolCalls
-from ...constraints.tool_choice import read_choice
+from ...constraints.tool_choice import read_choice, read_tool
 from ...constraints.values import Constraint, Grammar, JsonSchema, Regex, StructuralTag, laid_out
 from ..error_responses import expected, naming, refused
 from ..job import FILTERS, Call, Kind, Sampling
@@ -386,8 +386,10 @@ def read_constraint(body: Mapping[str, Any], defaults: Defaults) -> tuple[Constr
     if not (tools or choice not in (None, "auto")) or (choice == "none" and (format is not None or not tools)):
         return format, param
     choice, parallel = "auto" if choice is None else choice, given.get("parallel_tool_calls") is not False
+    with naming("tools"):
+        names = [read_tool(tool, index)["function"]["name"] for index, tool in enumerate(tools)]
     with naming("tool_choice"):
-        read_choice(choice, [tool["function"]["name"] for tool in tools])
+        read_choice(choice, names)
     with naming("tools"):
         calls = ToolCalls(tools, options.tool_format, choice, parallel, format)
         if options.enforce == "strict-only":
