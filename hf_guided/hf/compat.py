@@ -271,8 +271,10 @@ def check_no_timestamps(processors: Iterable[Any]) -> None:
 
 def _layer_types(model: Any) -> set[str]:
     """The kinds of layers that the model's config names; empty if it names none."""
-    config = getattr(model, "config", None)
-    return set() if config is None else set(getattr(config.get_text_config(), "layer_types", None) or ())
+    try:
+        return set(model.config.get_text_config().layer_types or ())
+    except (AttributeError, ValueError):  # a config of other code; several configs of texts
+        return set()
 
 
 def continuous_batching_reason(model: Any) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -723,6 +724,16 @@ def test_generate_wants_a_decoder() -> None:
         hg.generate(models.t5(tokenizer()), tokenizer(), "a", ["yes"], continuous_batching=True)
     with pytest.raises(hg.UnsupportedModel, match="cannot run MambaForCausalLM: .*this model has linear_attention"):
         hg.generate(FAMILIES["mamba"](tokenizer()), tokenizer(), "a", ["yes"], continuous_batching=True)
+
+
+def test_a_guide_takes_a_model_whose_layers_are_not_known() -> None:
+    """Only the width of its logits is needed for the processor of a loop of other code."""
+    other = model()
+    several = copy.deepcopy(other.config)
+    several.decoder = several.text_config = other.config
+    for config in (SimpleNamespace(vocab_size=other.config.vocab_size), several):
+        wrapped = SimpleNamespace(config=config, get_output_embeddings=other.get_output_embeddings)
+        assert hg.Guide(wrapped, tokenizer()).vocabulary.padded_size == other.config.vocab_size
 
 
 def test_generate_asks_the_model_of_the_call() -> None:
