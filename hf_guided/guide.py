@@ -397,8 +397,8 @@ class Guide:
 
         Raises:
             GenerationError: it has started or warmed up.
-            UnsupportedModel: several processes hold the model, and each would make its own masks; or an adapter of the
-                model adds virtual tokens.
+            UnsupportedModel: several processes hold the model, and each would make its own masks; an adapter of it adds
+                virtual tokens; or some of its layers are neither full nor sliding attention.
             VocabularySizeError: its model's logits have another width.
             InvalidArgument: another guide has attached it.
         """

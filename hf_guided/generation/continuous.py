@@ -66,7 +66,7 @@ def check_continuous(
 
     Raises:
         InvalidArgument: arguments that the manager would ignore or does not know, or a manager that the model keeps.
-        UnsupportedModel: an encoder-decoder, a model in several processes, or an adapter with virtual tokens.
+        UnsupportedModel: see ``continuous_batching_reason``.
     """
     from ..hf.continuous_batching.compat import effective_config, kept_manager
 
