@@ -267,7 +267,7 @@ class ClosedMovie(TypedDict):
 
 
 def _middle(source: Any, handler: Any) -> Any:
-    items = [core_schema.int_schema(), core_schema.str_schema(), core_schema.bool_schema()]
+    items = [core_schema.int_schema(), core_schema.str_schema(), core_schema.bool_schema(), core_schema.none_schema()]
     return core_schema.tuple_schema(items, variadic_item_index=1)
 
 
@@ -477,7 +477,7 @@ ZOO: list[Entry] = [
     Entry("set of frozensets", set[frozenset[int]], ("[[1], [2]]",)),
     Entry("tuple", tuple[int, str], ('[1, "a"]',)),
     Entry("tuple of any length", tuple[int, ...], ("[]", "[1, 2, 3]")),
-    Entry("tuple with a middle", Middle, ("[1, true]", '[1, "a", "b", false]')),
+    Entry("tuple with a middle", Middle, ("[1, true, null]", '[1, "a", "b", false, null]')),
     Entry("empty tuple", tuple[()], ("[]",)),
     Entry("NamedTuple", Point, ("[1]", '[1, 2, "q"]')),
     Entry("deque", Annotated[collections.deque[int], at.MaxLen(2)], ("[1, 2]",)),

@@ -63,9 +63,8 @@ class JsonSchema(Constraint):
     key_order: KeyOrder
     # Not hashed: Annotated may hold unhashable values.
     python_type: Any = field(default=None, hash=False)
-    # Differences between the schema and the type: rows of the audit. They follow from the type.
-    type_notes: tuple[TypeNote, ...] = field(default=(), compare=False)
-    described_json: str | None = field(default=None, compare=False)
+    type_notes: tuple[TypeNote, ...] = ()  # differences between the schema and the type: rows of the audit
+    described_json: str | None = None
     lenient: bool = False  # whether any object will do where it does not compile ("strict": false)
 
     @reading("JsonSchema", InvalidConstraint)

@@ -79,7 +79,7 @@ def _exact_number(digits: str) -> int | Decimal:
 @lru_cache(maxsize=8)
 def format_checker(validator: Any) -> FormatChecker:
     """The checker of formats for a validator class of `jsonschema`."""
-    checker = FormatChecker(formats=())
+    checker = FormatChecker()
     ours = {"iri": (_matches(IRI), ()), "iri-reference": (_matches(IRI_REFERENCE), ())}
     checker.checkers = {**ours, **validator.FORMAT_CHECKER.checkers}
     return checker

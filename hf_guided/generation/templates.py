@@ -289,20 +289,10 @@ def _variables(source: str) -> frozenset[str] | None:
 def _of_the_method(templates: Any) -> set[str]:
     """Arguments that ``apply_chat_template`` uses itself; for a processor also those of its parts."""
     own = parameters(getattr(type(templates), "apply_chat_template", None)) - {"documents", "tools"}
-    if hasattr(templates, "tokenizer") and hasattr(templates, "attributes"):
-        return own | _of_processors()
-    return own | {"sanitize_control_tokens"}
-
-
-@lru_cache(maxsize=1)
-def _of_processors() -> frozenset[str]:
-    from transformers import processing_utils
-
-    names = {"sanitize_control_tokens"}
-    for kind in vars(processing_utils).values():
-        if isinstance(kind, type) and hasattr(kind, "__required_keys__"):  # a TypedDict of arguments
-            names |= set(kind.__annotations__)
-    return frozenset(names)
+    # TypedDicts. A processor passes the arguments that its template does not read on to its parts.
+    kinds = getattr(getattr(templates, "valid_processor_kwargs", None), "__annotations__", {})
+    parts = (getattr(kind, "__annotations__", ()) for kind in kinds.values())
+    return own.union({"sanitize_control_tokens"}, kinds, *parts)
 
 
 def _special_tokens(templates: Any) -> frozenset[str]:

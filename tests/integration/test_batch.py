@@ -182,7 +182,8 @@ def test_rows_that_fail_fail_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     assert errors[2].startswith("BudgetTooSmall: ")
     assert "'prompt'" in errors[4] and "line of JSON" in errors[6]
     told = capsys.readouterr()
-    assert json.loads(told.out)["failed"] == 4
+    summary = json.loads(told.out)
+    assert [summary[name] for name in ("rows", "answered", "failed")] == [7, 3, 4]
     assert "4 of 7 rows failed" in told.err
 
 
@@ -221,6 +222,13 @@ def test_mistakes_are_said_and_nothing_is_lost(tmp_path: Path, capsys: pytest.Ca
     (begun / "000000-0000.jsonl").write_text('[0, true, {"row": 0}]\n')
     assert main([*arguments, "--output", str(tmp_path / "e.jsonl")]) == 2
     assert "backend was" in capsys.readouterr().err
+    assert main([*arguments, "--output", str(tmp_path / "e.jsonl"), "--backend", "none", "--choice", "no"]) == 2
+    assert re.search("is another: constraint was [^;]*; ask for the same", capsys.readouterr().err)
+    moved = tmp_path / "moved.jsonl"
+    moved.write_bytes(rows)
+    elsewhere = ["--input", str(moved), "--format", "jsonl", "--device", "auto", "--trust-remote-code"]
+    assert main([*arguments, "--output", str(tmp_path / "e.jsonl"), "--backend", "none", *elsewhere]) == 2
+    assert "unknown backend 'none'" in capsys.readouterr().err, "so that the job is the same"
     (begun / "000000-0000.jsonl").write_text('[0, true, {"r')  # there is no answer of that job
     assert main([*arguments, "--output", str(tmp_path / "e.jsonl")]) == 0
     assert {one["value"] for one in lines(tmp_path / "e.jsonl")} == {"yes"}

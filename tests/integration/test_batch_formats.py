@@ -189,24 +189,27 @@ def test_columns_of_json_become_types_where_all_rows_agree(tmp_path: Path) -> No
     assert out["c_mixed"].to_pylist() == ["a", "1", '[null, {"b": 2}]']
 
 
-def test_chats_and_constraints_in_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chats = [
-        [{"role": "user", "content": "hi"}],
-        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": None, "name": "x"}],
-    ]
-    own = [None, json.dumps({"enum": ["only this"]})]
-    pq.write_table(pa.table({"chat": chats, "response_format": own}), tmp_path / "rows.parquet")
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list, lambda kind: pa.list_(kind, 2)])
+def test_chats_in_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, list_of: Any) -> None:
+    hi = {"role": "user", "content": "hi"}
+    chats = [[hi, hi], [hi, {"role": "assistant", "content": None, "name": "x"}]]
+    column = pa.array(chats)
+    column = column.cast(list_of(column.type.value_type))
+    pq.write_table(pa.table({"chat": column}), tmp_path / "rows.parquet")
     received = []
 
     def answer(self: Any, requests: Any, rows: Any) -> Any:
         received.extend(request.prompt for request in requests)
         return [ValueError("not answered")] * len(requests)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(RowAnswers, "answer", answer)
-        given = arguments(tmp_path / "rows.parquet", tmp_path / "none.jsonl", "--prompt-column", "chat")
-        assert cli.main(given) == 0
+    monkeypatch.setattr(RowAnswers, "answer", answer)
+    given = arguments(tmp_path / "rows.parquet", tmp_path / "none.jsonl", "--prompt-column", "chat")
+    assert cli.main(given) == 0
     assert received == chats, "no key that Arrow has put in"
+
+
+def test_constraints_in_a_column(tmp_path: Path) -> None:
+    own = [None, json.dumps({"enum": ["only this"]})]
     pq.write_table(pa.table({"prompt": ["a", "b"], "response_format": own}), tmp_path / "rows.parquet")
     assert cli.main(arguments(tmp_path / "rows.parquet", tmp_path / "out.jsonl")) == 0
     first, second = load(tmp_path / "out.jsonl", "jsonl")

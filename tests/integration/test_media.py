@@ -487,6 +487,17 @@ def test_beams_that_would_share_sounds_are_refused() -> None:
     assert [one.token_ids for one in results] == plain(model, processor, SOUNDS[::2], LETTERS, **settings)
 
 
+@pytest.mark.parametrize("given", [{"do_rescale": False}, {"images_kwargs": {"do_rescale": False}}])
+def test_what_the_template_does_not_read_may_be_for_the_processor(llava: Any, given: dict[str, Any]) -> None:
+    model, processor = llava
+    usual, changed = (inputs_of(processor, IMAGES[:1], **more)["pixel_values"] for more in ({}, given))
+    assert not usual.equal(changed)
+    hg.generate(model, processor, IMAGES[0], LETTERS, chat_template_kwargs=given, **GREEDY)  # warns of nothing
+    for unread in ({"chat_template_kwargs": {"do_rescal": False}}, {"documents": [{"text": "x"}]}):
+        with pytest.warns(UserWarning, match="template never reads do(_rescal|cuments), so this changes nothing"):
+            hg.generate(model, processor, IMAGES[0], LETTERS, **unread, **GREEDY)
+
+
 def test_scores_of_options(family: Any) -> None:
     """The usual tokens of each option have the log probability of a forward pass over the chat and them."""
     model, processor, chats = family

@@ -343,7 +343,8 @@ def test_the_assistants_last_message_is_the_beginning_of_the_answer(chatting):
     ("prompts", "response_format", "error"),
     [
         (["a", "b"], [["x"], ["y"], None], hg.BatchSizeError),
-        ("a", [["x"], None], hg.BatchSizeError),
+        ("ab", [["x"], ["y"]], hg.BatchSizeError),
+        ([{"role": "user", "content": text} for text in "ab"], [["x"], ["y"]], hg.BatchSizeError),
         (["a"], {"type": "no such type"}, hg.InvalidConstraint),
         (["a", "b"], [["x"], {"anything": 1}], hg.InvalidConstraint),
         (["a", "b"], [["x"], {"type": "number", "multipleOf": 3}], hg.UnsupportedConstraint),

@@ -254,13 +254,17 @@ def test_chats_are_prompts() -> None:
         tokenizer_object=vocabularies.tiny_byte_level().backend_tokenizer,
         eos_token="<|endoftext|>",
         pad_token="<|endoftext|>",
-        chat_template="{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}answer: ",
+        chat_template="{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% for d in documents or () %}{{ d.text }}{% endfor %}{{ who }}answer: ",
     )
     model, _ = family("llama")
     chat = [{"role": "user", "content": "which?"}]
-    (result,) = hg.score(model, tokenizer, chat, OPTIONS)
-    (written,) = hg.score(model, tokenizer, "user: which?\nanswer: ", OPTIONS)
-    assert result.probabilities == pytest.approx(written.probabilities)
+    given = {"chat_template_kwargs": {"who": "short "}, "documents": [{"text": "cats are red\n"}], "describe": True}
+    described = f"system: {hg.describe(hg.Choice(OPTIONS))}\nuser: which?\ncats are red\nshort answer: "
+    for arguments, text in (({}, "user: which?\nanswer: "), (given, described)):
+        (result,) = hg.score(model, tokenizer, chat, OPTIONS, **arguments)
+        (written,) = hg.score(model, tokenizer, text, OPTIONS)
+        assert result.probabilities == pytest.approx(written.probabilities)
 
 
 def test_one_option_is_certain_and_an_empty_one_may_be() -> None:

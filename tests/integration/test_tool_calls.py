@@ -126,9 +126,14 @@ def test_hot_models_write_valid_calls(guide: hg.Guide, name: str) -> None:
 def test_one_call_or_several(guide: hg.Guide, name: str, parallel: bool) -> None:
     message = hg.ToolAnswer("", (CALLS[1], CALLS[1])).message
     text = guide.tokenizer.apply_chat_template([message], chat_template=template(name), tokenize=False)
-    matcher = guide.compile(hg.ToolCalls(TOOLS, name, "required", parallel=parallel)).matcher()
+    constraint = hg.ToolCalls(TOOLS, name, "required", parallel=parallel)
     token_ids = guide.vocabulary.encode_bytes(text.encode())
-    assert (matcher.validate_tokens(token_ids) == len(token_ids)) is parallel
+    assert (guide.compile(constraint).matcher().validate_tokens(token_ids) == len(token_ids)) is parallel
+    if parallel:
+        assert [call.name for call in constraint.parse(text).calls] == [CALLS[1].name] * 2
+    else:
+        with pytest.raises(ValueError, match="not an answer with tool calls"):
+            constraint.parse(text)
 
 
 class Report(pydantic.BaseModel):

@@ -582,6 +582,19 @@ def test_description_names_long_patterns() -> None:
     assert "http|https uri" in hg.describe(Booking) and len(hg.describe(Booking)) < 300
 
 
+class Urgency(enum.Enum):
+    """How soon to answer."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+def test_enum_keeps_its_title_and_docstring() -> None:
+    assert hg.JsonSchema(Urgency).schema == {
+        name: value for name, value in TypeAdapter(Urgency).json_schema().items() if name != "type"
+    }
+
+
 class Unhashable(BaseModel):
     a: int
 
