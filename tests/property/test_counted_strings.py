@@ -147,6 +147,20 @@ def test_different_strings_of_many_characters_are_found_at_once() -> None:
     assert matcher.validate_tokens(text) == len(text)
 
 
+@pytest.mark.parametrize("length", [2, 17, 300])
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_an_escape_may_stand_anywhere_in_another_string(length: int, left: int) -> None:
+    """Each of its digits may become thousands of characters, and the string must end as a new one."""
+    if left > length:
+        return
+    schema = {"type": "array", "items": bounded(length, length), "uniqueItems": True}
+    matcher = BYTES.compile(hg.JsonSchema(schema, spelling="any")).matcher()
+    before, after = "," * (length - left), "," * (left - 1)
+    text = f'["{"," * length}","{before}\\u003c{after}"]'
+    assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+    assert matcher.validate_tokens([*text.encode()]) == len(text)
+
+
 def a_constraint(style: str, schema: dict[str, Any]) -> hg.StructuralTag | hg.JsonSchema:
     if style == "any spelling":
         return hg.JsonSchema(schema, spelling="any")

@@ -273,7 +273,7 @@ DIFFERENT: dict[str, Any] = {
         "additionalProperties": {"type": "integer"},
         "minProperties": 2,
     },
-    "listed names": {
+    "listed_names": {
         "type": "object",
         "propertyNames": {"enum": ["</p>", "<", "b"]},
         "required": ["</p>"],
@@ -338,7 +338,7 @@ BEGUN = {
     "strings": ['["\\u003c/p>x", "', '["x\\u003c/p>", "x', '["</", "<'],
     "records": ['[{"b": "\\u003c/p>x"}, {"b": "'],
     "names": ['{"\\u003c/p>": 1, "', '{"</q>": 1, "</'],
-    "listed names": ['{"\\u003c/p>": 1, "'],
+    "listed_names": ['{"\\u003c/p>": 1, "'],
     "long": ['"' + "a" * 14, '"' + "a" * 19],
     "short": ['"a'],
 }

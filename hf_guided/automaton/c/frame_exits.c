@@ -80,7 +80,7 @@ static int has_exits(Machine *m, int32_t component)
 }
 
 /* How many characters have to begin before the string that is counted may end. */
-static int32_t owing(const Component *c, const Frame *frame)
+int32_t owing(const Component *c, const Frame *frame)
 {
     return c->begins && exit_of(c, COUNTS, frame->state) && frame->count < c->low ? (int32_t)c->low - frame->count : 0;
 }

@@ -221,14 +221,15 @@ static int64_t ends_plainly(Machine *m, Frame frame)
     return is_certain(m, frame, length, 0);
 }
 
-/* Bytes to the end of what is open, about: as far as exits are known. */
+/* Bytes to the end of what is open, about: as far as exits are known. With the characters that a counted string must
+ * still have: without them, thousands of frames inside an escape would seem to be nearer to the end than one after it. */
 static int64_t bytes_ahead(Machine *m, Frame frame)
 {
     int64_t bytes = 0;
     for (;;) {
         const Component *c = m->components + frame.component;
         int32_t i = 0;
-        bytes += c->exits ? least_size(m, frame) : 0;
+        bytes += c->exits ? least_size(m, frame) + owing(c, &frame) : 0;
         while (i < m->sets[frame.below].count && m->frames[m->members[m->sets[frame.below].begin + i]].text != ABOVE)
             i++;
         if (i == m->sets[frame.below].count)

@@ -341,5 +341,6 @@ int32_t same_mask(Machine *m, int32_t set);
 int32_t child_by(const Machine *m, int32_t node, int32_t byte);
 int32_t set_size(Machine *m, int32_t set);
 int64_t least_size(Machine *m, Frame frame);
+int32_t owing(const Component *c, const Frame *frame);
 int32_t frame_needed(Machine *m, int32_t frame);
 int32_t set_needed(Machine *m, int32_t set);
