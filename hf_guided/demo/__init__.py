@@ -69,4 +69,4 @@ def _load_model(folder: str) -> LlamaForCausalLM:
     import torch
     from transformers import LlamaForCausalLM
 
-    return LlamaForCausalLM.from_pretrained(_HERE / folder, dtype=torch.float32, local_files_only=True).eval()
+    return LlamaForCausalLM.from_pretrained(_HERE / folder, dtype=torch.float32).eval()

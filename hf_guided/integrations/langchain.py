@@ -71,7 +71,8 @@ class ChatHFGuided(ChatFields, BaseChatModel):  # type: ignore[misc]  # LangChai
 
         Args:
             tools: functions, Pydantic classes, LangChain's tools, or OpenAI's dicts.
-            tool_choice: "auto", "any" or "required" or True (at least one call), "none", or the name of a tool.
+            tool_choice: "auto" or None or False, "any" or "required" or True (at least one call), "none", or the name
+                of a tool.
             parallel_tool_calls: whether there may be more than one call.
             **kwargs: of every call of the model.
         """

@@ -160,6 +160,7 @@ def test_the_answer_to_a_schema_that_is_typed(opened: Tab) -> None:
     assert len(set(states)) > 3, "the answer came in one piece"
     status = opened.run(STATUS)
     assert "Daria Pinto" in status and "stop (the answer is finished)" in status
+    assert text not in status  # the answer has its own field
     opened.wait(f"{FRAME} !== null")
     assert opened.run(f"{FRAME}.getAttribute('sandbox')") == "allow-scripts"
     [frame] = opened.frames()

@@ -191,8 +191,18 @@ def test_calls_are_valid_and_go_back_into_the_chat(chat: ChatHFGuided) -> None:
     messages = [HumanMessage("Rain?"), answer, ToolMessage("dry", tool_call_id=call["id"])]
     shown = chat.tokenizer.apply_chat_template(as_chat(messages), tokenize=False)
     assert json.dumps(call["args"]["city"])[1:-1] in shown and "<tool> dry" in shown
-    assert chat.invoke(messages, max_tokens=5).usage_metadata["output_tokens"] == 5
+    prompt = len(chat.tokenizer.apply_chat_template(as_chat(messages))["input_ids"])
+    usage = {"input_tokens": prompt, "output_tokens": 5, "total_tokens": prompt + 5}
+    assert chat.invoke(messages, max_tokens=5).usage_metadata == usage
     assert not chat.bind_tools([get_weather], tool_choice="none").invoke("Rain?", max_tokens=20).tool_calls
+
+
+def test_the_model_need_not_call_where_the_choice_is_false(chat: ChatHFGuided) -> None:
+    texts = [
+        chat.bind_tools([get_weather], tool_choice=choice).invoke("Rain?", max_tokens=8).text
+        for choice in (False, None, "auto")
+    ]
+    assert texts[0] and set(texts) == {texts[0]}
 
 
 def test_a_described_format_is_a_system_message(chat: ChatHFGuided) -> None:

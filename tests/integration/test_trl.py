@@ -478,6 +478,7 @@ def test_importance_ratios_by_hand(tmp_path: Path) -> None:
         return importance_ratio(policy, sampled, mask, args)[0].tolist()
 
     assert ratio("token_mask") == pytest.approx([0.5, 0.2, 1])
+    assert ratio("token_mask", most=1.0) == pytest.approx([0.5, 0.2, 1])  # a ratio at the bound is kept
     assert ratio("token_mask", least=0.3) == pytest.approx([0.5, 0, 1])
     assert ratio("token_truncate", least=0.3) == pytest.approx([0.5, 0.3, 1])
     assert ratio("sequence_truncate", most=0.05) == pytest.approx([0.05])

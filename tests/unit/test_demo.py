@@ -148,6 +148,60 @@ def test_records_satisfy_their_schemas(split):
         assert json.loads(example.answer) == example.record
 
 
+# How a text may state a value: written from the values alone, not from the templates.
+STATED = {
+    "EUR": "euros|EUR",
+    "USD": "dollars|USD",
+    "GBP": "pounds|GBP",
+    "CHF": "francs|CHF",
+    "JPY": "yen|JPY",
+    "paid": "been paid|in full|arrived|already settled",
+    "not paid": "open|not paid|outstanding|not settled",
+    "breakfast": "with breakfast|breakfast included|and breakfast",
+    "not breakfast": "without breakfast|no breakfast",
+    "remote": "from home|remotely|remote",
+    "not remote": "to the office|in the office|on site",
+}
+COUNTS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen".split()
+
+
+def statement(key: str, value: object) -> str:
+    """A pattern of the words by which a text states a value."""
+    if key in ("paid", "breakfast", "remote"):
+        return STATED[key if value else f"not {key}"]
+    if key in ("date", "check_in"):
+        day = date.fromisoformat(str(value))
+        return f"{day:%B} {day.day}, {day.year}|{day.day} {day:%B} {day.year}|{value}"
+    if key in ("nights", "people"):
+        nouns = "nights?" if key == "nights" else "person|people"
+        return f"(?:{value}|{COUNTS[value]}) (?:{nouns})" + "|a week" * (key == "nights" and value == 7)
+    return STATED.get(value, re.escape(str(value)))
+
+
+def test_texts_state_their_records():
+    for example in demo.examples(200, seed=15):
+        for key, value in example.record.items():
+            pattern = rf"(?<![\w.])(?:{statement(key, value)})(?!\w)"
+            assert re.search(pattern, example.prompt, re.IGNORECASE), (key, value, example.prompt)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("invoice", {"total": 10_001}),
+        ("booking", {"nights": 15}),
+        ("booking", {"people": 7}),
+        ("person", {"age": 80}),
+        ("person", {"since": 2030}),
+        *((kind, {"note": ""}) for kind in demo.KINDS),
+    ],
+)
+def test_schemas_allow_no_other_values(kind, changes):
+    record = next(example.record for example in demo.EXAMPLES if example.kind == kind)
+    validator = jsonschema.Draft202012Validator(SCHEMAS[kind])
+    assert validator.is_valid(record) and not validator.is_valid(record | changes)
+
+
 def test_format_checker_rejects_invalid_dates():
     validator = jsonschema.Draft202012Validator(SCHEMAS["invoice"], format_checker=FORMATS)
     record = {"number": "INV-0001", "seller": "A", "date": "2026-02-30", "total": 1, "currency": "EUR", "paid": True}

@@ -280,7 +280,6 @@ def _blocks(answers: Answers, types: list[str], examples: list[Example], title: 
             concurrency_limit=1,
             show_progress="hidden",
             api_visibility="private",
-            trigger_mode="once",
         )
         stop.click(
             lambda: note("Stopped."),
