@@ -178,6 +178,9 @@ def test_a_loop_of_ours(how: str, rows: int) -> None:
         prompt = given["input_ids"][i][given["attention_mask"][i] == 1]
         budget = MAX_NEW_TOKENS if how == "budget" else None
         check(trace, prompt, output_of(output[i]), constraint, max_new_tokens=budget)
+        # Each token that was not forced names the forward pass whose scores it comes from, in order.
+        passes = [token.span for token in trace.tokens if token.kind != "forced"]
+        assert passes == sorted(passes) and {trace.spans[span].what for span in passes} == {"forward"}
     kinds = [token.kind for trace in traces for token in trace.tokens]
     stats = decoder.stats  # of both calls
     if how != "retokenize":  # which counts a token that gave way to forced text as one the less of it
@@ -426,6 +429,8 @@ def test_a_trace_names_its_constraint() -> None:
     trace = guide.trace(decoder, output, constraint=re.compile("id-[0-9]{3}"))
     assert "removed" in repr(trace) and trace.constraint.startswith("Regex")
     assert guide.trace(decoder, output).constraint == "anything"
+    long = guide.trace(decoder, output, constraint=re.compile("|".join(f"{i}-" for i in range(500)))).constraint
+    assert long[:5] == "Regex" and long[-1] == "…" and len(long) == 400
 
 
 def test_what_is_no_row_of_the_output_is_refused() -> None:

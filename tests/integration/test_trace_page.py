@@ -172,6 +172,21 @@ def test_pointing_and_the_keyboard_say_why_others_were_forbidden(tmp_path: Path)
             assert "Allowed here: " in text
 
 
+def test_a_limit_says_what_it_left(tmp_path: Path) -> None:
+    model, tokenizer = demo.load()
+    guide = hg.Guide(model, tokenizer)
+    inputs = tokenizer(demo.make_prompt("person", "Our gardener Daria Pinto is 50 years old."), return_tensors="pt")
+    decoder = guide.decoder(hg.Regex(r"[a-z ]{2,80}\."), trace=True, overlap=True)
+    output = model.generate(**inputs, do_sample=False, max_new_tokens=8, custom_generate=decoder)
+    trace = guide.trace(decoder, output, constraint=hg.Regex(r"[a-z ]{2,80}\."))
+    said = visit(trace.html(), ROUND, tmp_path).said["pointed"]
+    narrowed = [token.look is not None and token.look.limit is not None for token in trace.tokens]
+    assert any(narrowed) and ["The token limit left" in text for text in said] == narrowed
+    # The page has the spans as the trace has them, also on which thread they were.
+    [written] = re.findall(r'"spans":(\[.*?\])', trace.html())
+    assert [span["worker"] for span in json.loads(written)] == [span.on_worker for span in trace.spans]
+
+
 def test_text_stays_text(tmp_path: Path) -> None:
     texts = {n: TokenText(data, "") for n, data in enumerate(HOSTILE)}
     texts[99] = TokenText(None, "</s><b>")
