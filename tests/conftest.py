@@ -62,7 +62,7 @@ class Memory:
         return int(self._process.memory_info().rss)
 
     def trim(self) -> None:
-        if self._resident() < self._kept + 50 * 2**20:
+        if self._resident() < self._kept + 150 * 2**20:
             return
         gc.unfreeze()
         gc.collect()

@@ -397,7 +397,7 @@ def test_answers_that_cannot_stand_beside_calls() -> None:
     loose = hg.ToolCalls(TOOLS, "qwen_3", answer=hg.JsonSchema(Person, spelling="any"))
     with pytest.raises(hg.InvalidConstraint, match="leave spelling out"):
         compiler().compile(loose)
-    with pytest.raises(hg.InvalidConstraint, match="got '5'"):
+    with pytest.raises(hg.InvalidConstraint, match="got 5 of type int"):
         hg.ToolCalls(TOOLS, answer=5)
 
 
