@@ -78,7 +78,8 @@ class TagChecker:
         elements: dict[str, Check] = {"elements": _list(self._format, 1)}
         content: dict[str, Check] = {"content": self._format}
         excludes: dict[str, Check] = {"excludes": _list(_TEXT)}
-        self.fields: dict[str, dict[str, Check]] = {  # of each format
+        # The fields of each format, with their checks.
+        self.fields: dict[str, dict[str, Check]] = {
             "const_string": {"value": _STRING},
             "regex": {"pattern": self._regex},
             "grammar": {"grammar": _TEXT},

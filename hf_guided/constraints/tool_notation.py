@@ -220,12 +220,12 @@ def literal(value: str) -> Tag:
 
 
 def in_order(elements: Sequence[Tag]) -> Tag:
-    """One after another; a single element is itself."""
+    """A sequence of the elements; a single element is itself."""
     return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": [*elements]}
 
 
 def any_of(elements: Sequence[Tag]) -> Tag:
-    """One of them; a single element is itself."""
+    """A choice of the elements; a single element is itself."""
     return elements[0] if len(elements) == 1 else {"type": "or", "elements": [*elements]}
 
 

@@ -330,7 +330,7 @@ def _refuses_unknown(model: Any, generate_kwargs: Mapping[str, Any]) -> bool:
 
 
 def one_each(what: str, value: Any, prompts: int, *, several: bool) -> list[Any]:
-    """One value for each prompt, of one for all or, with ``several``, one for each; else raises BatchSizeError."""
+    """Spread a value over the prompts, or check that with ``several`` there is one for each; else BatchSizeError."""
     if not several:
         return [value] * prompts
     if len(value) != prompts:

@@ -265,7 +265,7 @@ class GuidedGenerationPipeline(TextGenerationPipeline):  # type: ignore[misc]  #
     ) -> dict[str, Any]:
         """The outputs of the text-generation pipeline for prompts that are tokens, with their results.
 
-        Each prompt has so many copies in the inputs, in place of ``num_return_sequences``.
+        Each prompt stands ``copies`` times in the inputs, in place of ``num_return_sequences``.
         """
         settings = GenerationSettings(self.model, self._prepare_generate_kwargs(dict(generate_kwargs)))
         guide = guide_for(self.model, self.tokenizer)

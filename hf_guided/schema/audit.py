@@ -133,7 +133,7 @@ class Audit:
         return lines
 
     def _left_out(self) -> Iterator[str]:
-        """What the options of the constraint leave out of the texts that its keywords allow."""
+        """Lines on the texts that the keywords allow and the options of the constraint leave out."""
         if self.spelling == "canonical":
             yield f"spelling: canonical (leaves out {_IN_GENERAL})"
         elif self.spelling == "any":

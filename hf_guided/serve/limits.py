@@ -206,7 +206,7 @@ class ThreadPool:
         except asyncio.TimeoutError:  # another class than TimeoutError before Python 3.11
             raise busy("prompts", "rendering_busy", _RETRY_S) from None
         loop, future = asyncio.get_running_loop(), Future[T]()
-        future.set_running_or_notify_cancel()  # so that whoever does not wait for it cannot cancel it
+        future.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel it
 
         def job() -> None:
             try:

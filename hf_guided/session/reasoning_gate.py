@@ -98,7 +98,7 @@ class Spaced(NamedTuple):
     token_ids: tuple[int, ...]  # what the engine accepts for it
     answer: bytes  # the bytes that it adds to the answer, often none
     needed: int | None  # see ``Beginning``
-    lead: int | None  # of the state after it
+    lead: int | None  # the lead of the state after the token
 
 
 class AnswerBeginnings:

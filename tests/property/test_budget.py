@@ -580,8 +580,7 @@ def test_count_of_different_items_is_near_the_least(vocabulary, values, low):
     least = least_tokens(vocabulary(), arrays(values, low))
     found = matcher.min_tokens_to_finish()
     if found is not None:  # a few listed values need no register
-        # The items are chosen by their bytes: how the first and last of them join the brackets may cost one token.
-        assert least <= found <= max(1.2 * least, least + 1)
+        assert least <= found <= 1.2 * least
 
 
 def test_lists_of_different_lists_of_lists_finish_within_any_budget():

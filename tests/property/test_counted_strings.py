@@ -168,7 +168,7 @@ def a_constraint(style: str, schema: dict[str, Any]) -> hg.StructuralTag | hg.Js
 
 
 @pytest.mark.parametrize("style", ["marks", "no marks", "elements", "any spelling"])
-@settings(max_examples=repeats(2, 200))
+@settings(max_examples=repeats(4, 200))
 @given(
     bounds=BOUNDS,
     random=st.randoms(use_true_random=False),

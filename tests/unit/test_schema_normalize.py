@@ -208,7 +208,7 @@ def test_the_same_schema_is_read_in_the_same_way_each_time() -> None:
         "$defs": {"b": {"type": "array", "items": {"oneOf": both}, "prefixItems": [{"type": "null"}], "maxItems": 2}},
     }
     found, kept = set(), []
-    for size in range(repeats(2, 30)):
+    for size in range(repeats(4, 30)):
         kept.append([object() for _ in range(size)])
         n = Normalizer.of(JsonSchema(schema, extra="allow"))
         kept.append(contents(n, closed=False, spelling="canonical"))
