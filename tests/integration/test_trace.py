@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor
 
 import hf_guided as hg
 from hf_guided import demo
@@ -264,6 +265,30 @@ def test_processors_in_front_of_the_mask_are_in_the_probabilities() -> None:
     assert token.look.removed == 0 and token.look.allowed == guide.vocabulary.padded_size
     assert first not in [one.token_id for one in token.look.best if one.probability > 0]
     assert token.after == pytest.approx(token.before)
+
+
+class Forbids(LogitsProcessor):
+    """Forbids every token of the first row after a few."""
+
+    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        scores = scores.clone()
+        if ids.shape[1] >= 8:
+            scores[0] = -torch.inf
+        return scores
+
+
+@pytest.mark.filterwarnings("ignore:row 0. of the tokens", "ignore:.*shortened")
+@pytest.mark.parametrize("jump_forward", [True, False])
+def test_padding_after_a_dead_end_is_no_token(jump_forward: bool) -> None:
+    model, guide = bound()
+    results = hg.generate(
+        model, guide.tokenizer, ["a b c", "d e f"], hg.Regex("[a-z]{12,40}"), guide=guide, trace=True, do_sample=False,
+        max_new_tokens=30, jump_forward=jump_forward, logits_processor=[Forbids()],
+    )  # fmt: skip
+    assert results[0].finish_reason == "dead_end" and len(results[0].token_ids) < len(results[1].token_ids)
+    for result in results:
+        assert result.trace is not None
+        assert [token.token_id for token in result.trace.tokens] == list(result.token_ids)
 
 
 @pytest.mark.parametrize("loop", ["ours", "transformers'"])
