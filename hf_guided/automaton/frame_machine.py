@@ -13,7 +13,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,10 +53,13 @@ ASK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_
 
 
 class _Answers:
-    """Answers to the questions that the loops ask while they read; see ``Ask`` of frames.h."""
+    """Answers to the questions that the loops ask while they read; see ``Ask`` of frames.h.
 
-    def __init__(self, network: Network, values: ValueSearch, lists: bool):
-        self._network, self._values, self.lists = network, values, lists
+    ``tokens_of`` counts the tokens of an item, of which a way out takes few; None where no items are looked for.
+    """
+
+    def __init__(self, network: Network, values: ValueSearch, tokens_of: Callable[[bytes], int] | None):
+        self._network, self._values, self.tokens_of = network, values, tokens_of
         self.handle = 0
         self.error: BaseException | None = None
         self._keys = {_NEW: _UNKNOWN}
@@ -87,10 +90,10 @@ class _Answers:
         assert isinstance(rule, ItemRule)
         contested, target, longest = rule.contested(entered, values) - {_UNKNOWN}, b"", UNREACHABLE
         known = dict.fromkeys(contested)
-        if self.lists:
+        if tokens_of := self.tokens_of:
             listed = rule.listed(len(entered), values)
             known |= dict.fromkeys([value.key for some in listed for value in some])
-            for key, text, _ in listed[0]:
+            for key, text, _ in sorted(listed[0], key=lambda value: tokens_of(value.text)):
                 if key not in entered and rule.leaves_room(entered | {key}, values):
                     target, longest = text, max([len(value.text) for some in listed for value in some])
                     break
@@ -128,7 +131,7 @@ class _Generation:
 
     def __init__(self, trie: int, answers: _Answers):
         self.answers = answers
-        self.handle = answers.handle = CORE.machine_new(trie, answers.function, not answers.lists)
+        self.handle = answers.handle = CORE.machine_new(trie, answers.function, answers.tokens_of is None)
         if not self.handle:
             raise no_memory()
         # When the interpreter ends, daemon threads may still be reading.
@@ -183,8 +186,8 @@ class FrameMachine:
         lists: bool = True,
     ):
         self._network, self._tables, self._built = network, tables, built
-        self._values, self._lists = values, lists
-        trie = tables.tokens
+        self._values, trie = values, tables.tokens
+        self._tokens_of = cache(trie.fewest) if lists else None
         self._nodes = len(trie.trie.byte)
         self._words: Words = np.empty(trie.size // 32, np.int32)  # the mask that was made last
         self._words_address = address(self._words)
@@ -219,7 +222,7 @@ class FrameMachine:
         return self._now.start
 
     def _begin(self) -> None:
-        now = _Generation(self._trie, _Answers(self._network, self._values, self._lists))
+        now = _Generation(self._trie, _Answers(self._network, self._values, self._tokens_of))
         for component, given in self._given.items():
             self._give(now, component, given)
         now.start = self._found(CORE.machine_start, 0, now=now)
@@ -472,7 +475,7 @@ class FrameMachine:
             return self._object_exits(number, names, size_of).size(rule.low)
         exits = self._exits(number, size_of)
         size, _, _, is_counted = exits.rows[:, exits.component.dfa.start].tolist()
-        if isinstance(rule, ItemRule) and rule.low > 1 and self._lists and size < UNREACHABLE:
+        if isinstance(rule, ItemRule) and rule.low > 1 and self._tokens_of and size < UNREACHABLE:
             size += rule.extra(size_of, self._values)
         return int(size) + (rule.low if isinstance(rule, LengthRule) and is_counted else 0)
 

@@ -14,7 +14,7 @@ from .component_tables import ComponentTables
 from .frame_exits import ANY_LETTERS
 from .frame_machine import FrameMachine
 from .network import Network
-from .token_trie import trie_of
+from .token_trie import TokenTrie, trie_of
 from .written_values import OUTSIDE, SPACE, key_of, lexed
 
 _MOST_LOOKS = 100_000  # texts looked at for all values of a component; several times as many may come next
@@ -71,7 +71,7 @@ class ValueSearch(Shared):
 
     @cached_property
     def _tables(self) -> ComponentTables:
-        return ComponentTables(trie_of(*_single_bytes()))
+        return ComponentTables(_single_bytes())
 
     def _of(self, component: int) -> _Kept:
         kept = self._known.get(component)
@@ -164,5 +164,5 @@ def _means_nothing(without: list[int], spaced: list[int]) -> bool:
 
 
 @cache
-def _single_bytes() -> tuple[list[bytes], list[int], int]:
-    return [bytes((byte,)) for byte in range(256)], list(range(256)), 256
+def _single_bytes() -> TokenTrie:
+    return trie_of([bytes((byte,)) for byte in range(256)], range(256), 256)

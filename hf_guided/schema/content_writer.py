@@ -236,10 +236,10 @@ class ContentWriter:
         clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
         if unique is None or clause.high in (0, 1):
             return self._items(clause)
-        if listed := self._different_items(clause):
-            return listed
         automaton = self._items(clause)
         if self._key_order is None:
+            if listed := self._different_items(clause):
+                return listed
             n.lose_at(unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
         elif clause.contains:
             n.lose_at(unique, "uniqueItems", "beside contains, it would need to know which items are both")
