@@ -66,7 +66,9 @@ if TYPE_CHECKING:
 _FEW_FRAMES = 50  # few among the thousand that Python allows
 _MAX_SENTENCES = 10  # maximum number of sentences in a warning
 _MOST_THREADS = 32  # maximum number of threads of a compiler, with those that take long
-_PATIENCE_S = 1.0  # the longest wait at the end of the interpreter
+# The longest wait at the end of the interpreter, for engines that cannot give up: before 3.14, Python unwinds a thread
+# that returns from native code after the end, and Rust and C++ then crash the process.
+_PATIENCE_S = 10.0
 _MOST_TOO_LARGE = 2  # schemas of one constraint that are tried alone, each for seconds
 _DOES_NOT_COMPILE = (InvalidConstraint, UnsupportedConstraint, CompileLimitExceeded)
 _busy: dict[threading.Thread, threading.Event] = {}  # set when the thread has nothing more to do

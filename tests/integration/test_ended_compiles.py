@@ -57,9 +57,14 @@ def run(code: str, names: Sequence[str]) -> str:
 @pytest.mark.slow  # tests/unit/test_shutdown.py has one in the default run
 @TOGETHER_AND_ALONE
 def test_the_interpreter_ends_during_a_compile(names: Sequence[str]) -> None:
-    """Our part of the end, between the first and the last handler, takes a second; the rest is that of torch."""
+    """Our part of the end lies between the first and the last handler; the rest is that of torch.
+
+    The native engine gives up at once. The others cannot, and a thread that returned from them after the end would
+    crash the process: they are waited for, ten seconds at most.
+    """
     seconds = run("began = []\natexit.register(lambda: began.append(time.monotonic()))  # runs first", names)
-    assert float(seconds) < 3, "one second, on a busy machine"
+    most = 3 if names == ["native"] else 13
+    assert float(seconds) < most, "with time for a busy machine"
 
 
 @pytest.mark.slow  # tests/unit has a fork of each part
