@@ -295,8 +295,11 @@ class ContentWriter:
                     values.append(None)
                 elif isinstance(clause, BooleanClause):
                     values += sorted(clause.values)
-                elif isinstance(clause, (NumberClause, StringClause)) and clause.values is not None:
-                    values += [value for value in clause.values if clause.has(value)]  # type: ignore[arg-type]
+                elif isinstance(clause, NumberClause) and clause.values is not None:
+                    numbers = filter(clause.has, clause.values)
+                    values += [number if number in clause.floats else int(number) for number in numbers]
+                elif isinstance(clause, StringClause) and clause.values is not None:
+                    values += [text for text in clause.values if clause.has(text)]
                 else:
                     return None
             listed += dict.fromkeys(values)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import hf_guided as hg
+from hf_guided.backends import registry
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import NetworkBackend
@@ -265,6 +266,16 @@ def test_integers_have_no_decimal_point(schema: Any) -> None:
     compiled = NATIVE.compile(inside)
     assert accepts(compiled, '{"a": [50, 50]}')
     assert not accepts(compiled, '{"a": [50, 50.0]}')
+
+
+@pytest.mark.parametrize("engine", ["native", "llguidance", "xgrammar"])
+def test_different_integers_have_no_decimal_point(engine: str) -> None:
+    schema = {"type": "array", "items": {"enum": [50, 60, 0.5, "a"]}, "uniqueItems": True}
+    compiled = registry.create(engine, VOCABULARY).compile(hg.JsonSchema(schema))
+    for text in ("[60, 50]", '["a",0.5,60]', "[50,50]", "[5]"):
+        assert accepts(compiled, text) == Draft202012Validator(schema).is_valid(json.loads(text)), text
+    for text in ("[50.0]", "[60,50.0]"):
+        assert not accepts(compiled, text), text
 
 
 TOOL = {
