@@ -19,9 +19,6 @@ from .token_trie import TokenTrie
 
 UNREACHABLE = 1 << 29  # as in frames.h
 OBJECT, ARRAY = 1, 2  # likewise
-READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
-ANY_LETTERS = np.array([*READABLE, *(byte for byte in range(256) if byte not in READABLE), -1], np.int32)
-"""All bytes, readable ones first, and then -1: the order to take them in without a vocabulary."""
 _MOST_CHARACTERS = 2**31 - 1  # bound on the characters of any text
 _COMPONENT = places("Component")
 _ARRAY_BYTES = 4 * 2**20  # bytes of the arrays of components that were needed last, and of their exits

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from .after_fork import Shared
 from .component_tables import ComponentTables
-from .frame_exits import ANY_LETTERS
 from .frame_machine import FrameMachine
 from .network import Network
 from .token_trie import TokenTrie, trie_of
@@ -23,7 +22,8 @@ _FEW_LOOKS = 1_000  # texts looked at for some values that may be left out
 # Texts in a row that mean values which are known: in all spellings there are infinitely many texts.
 _MOST_REPEATED = 500
 _HELD_LOOKS = 100  # texts looked at whose sets are held
-_LETTERS: list[int] = ANY_LETTERS[:-1].tolist()
+_READABLE = b'"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ _'
+_LETTERS = [*_READABLE, *(byte for byte in range(256) if byte not in _READABLE)]  # the order to take them in
 
 
 class Value(NamedTuple):
