@@ -14,16 +14,10 @@ from .content_automata import ContentAutomaton, Edge, Entry
 from .grammar import Content
 from .network_writer import Inside
 from .scalars import without
-from .shapes import BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause, canonical_strings
+from .shapes import KINDS, Clause, Kind, NumberClause, Position, StringClause, canonical_strings
 from .to_network import Positions
 
 _ANY_NAME = parse_fullmatch(NAME)
-_KINDS: tuple[tuple[type[Clause], Kind], ...] = (
-    (NullClause, "null"),
-    (BooleanClause, "boolean"),
-    (NumberClause, "number"),
-    (StringClause, "string"),
-)
 
 
 class ElementPositions:
@@ -132,8 +126,8 @@ class ElementPositions:
         """
         of_kind: dict[Kind, Node] = {}
         called: list[tuple[Kind, list[Clause]]] = []
-        for kind_of_clause, kind in _KINDS:
-            clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
+        for kind in KINDS:
+            clauses = [clause for clause in content.scalars if clause.kind == kind]
             languages = [
                 self._raw(clause) if isinstance(clause, StringClause) else self._positions.language(clause)
                 for clause in clauses
