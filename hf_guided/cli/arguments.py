@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -76,7 +76,10 @@ def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_chat_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the parts of a prompt other than its text."""
+    """Add the arguments for what becomes of the text of a prompt."""
+    parser.add_argument(
+        "--chat", action="store_true", help="send a text as a user's message, through the chat template"
+    )
     parser.add_argument(
         "--describe", action="store_true", help="describe the answer's format in the prompt, as hg.describe does"
     )
@@ -90,15 +93,8 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
 
 
 def documents_in(file: str) -> list[dict[str, Any]]:
-    """The documents in a file, for a chat template.
-
-    Raises:
-        UsageError: it cannot be read, or holds no list of objects.
-    """
-    try:
-        value = json_text.loads(read_text(file), "file")
-    except InvalidConstraint as error:
-        raise UsageError(f"{file}: {error}") from error
+    """The documents in a file, for a chat template; UsageError: it cannot be read, or holds no list of objects."""
+    value = _read_json(file)
     if not isinstance(value, list) or not all(isinstance(document, dict) for document in value):
         raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(value).__name__}")
     return value
@@ -129,23 +125,23 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
         return Regex(arguments.regex)
     if arguments.choice is not None:
         return Choice(arguments.choice)
-    return Grammar(read_text(arguments.grammar))
+    return Grammar(_read_text(arguments.grammar))
 
 
 def schema_in(file: str) -> Constraint | None:
     """The schema, or response_format, in a file; errors as ``constraint_of``."""
+    schema: Constraint | None = _read_json(file, coerce)
+    return schema
+
+
+def _read_json(file: str, read: Callable[[Any], Any] = lambda value: value) -> Any:
     try:
-        return coerce(json_text.loads(read_text(file), "file"))
+        return read(json_text.loads(_read_text(file), "file"))
     except InvalidConstraint as error:
         raise UsageError(f"{file}: {error}") from error
 
 
-def read_text(file: str) -> str:
-    """A file's text.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+def _read_text(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -154,8 +150,8 @@ def read_text(file: str) -> str:
         raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def add_max_new_tokens(parser: argparse.ArgumentParser) -> None:
-    """Add ``--max-new-tokens``."""
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the length of an answer, its samples and its engine."""
     parser.add_argument(
         "--max-new-tokens",
         type=positive(int),
@@ -163,16 +159,19 @@ def add_max_new_tokens(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the most tokens of an answer (%(default)s)",
     )
-
-
-def add_temperature(parser: argparse.ArgumentParser) -> None:
-    """Add ``--temperature``."""
     parser.add_argument(
         "--temperature",
         type=positive(float, or_zero=True),
         metavar="T",
         help="of the samples; 0 is greedy. Without it, samples as the model's generation config says, else is greedy",
     )
+    parser.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
+    add_backend(parser)
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add ``--backend``."""
+    parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
 
 
 def positive(kind: type[int] | type[float], *, or_zero: bool = False) -> Any:

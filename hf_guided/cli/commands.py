@@ -23,11 +23,11 @@ from ..constraints.values import laid_out
 from ..errors import HFGuidedError, UsageError
 from .arguments import (
     ErrorFirstParser,
+    add_backend,
     add_chat_options,
     add_constraint,
     add_layout,
-    add_max_new_tokens,
-    add_temperature,
+    add_sampling,
     constraint_of,
     documents_in,
     exit_codes,
@@ -58,14 +58,7 @@ _PACKAGES = [
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: arguments without the program's name; None takes the process's.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command, and return the exit code; None as ``argv`` takes the process's arguments."""
     arguments = _parser().parse_args(argv)
     try:
         with plain_warnings():
@@ -147,17 +140,11 @@ def _add_generate(commands: Commands) -> None:
     add_model(generate)
     add_constraint(generate)
     generate.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
-    generate.add_argument(
-        "--chat", action="store_true", help="send the prompt as a user's message, through the chat template"
-    )
     add_chat_options(generate)
     generate.add_argument(
         "--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON"
     )
-    add_max_new_tokens(generate)
-    add_temperature(generate)
-    generate.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
-    generate.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_sampling(generate)
     output = generate.add_mutually_exclusive_group()
     output.add_argument("--stream", action="store_true", help="print the answer while it is being generated")
     output.add_argument("--trace", metavar="FILE", help="write an HTML page that shows how the answer was generated")
@@ -174,7 +161,7 @@ def _add_audit(commands: Commands) -> None:
     audit.add_argument("--model", default=BUILT_IN, metavar="MODEL", help=f"for its tokenizer: {WHERE} (%(default)s)")
     add_tokenizer(audit)
     add_revision(audit)
-    audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_backend(audit)
     add_layout(audit, "answers that are JSON")
     audit.set_defaults(command=_audit)
 

@@ -55,13 +55,7 @@ class Run(NamedTuple):
 
 
 def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
-    """Print the comparison.
-
-    Args:
-        n: how many held-out prompts a case has.
-        seed: of the prompts and of the samples.
-        temperature: of the samples.
-    """
+    """Print the comparison, with ``n`` held-out prompts a case; ``temperature`` and ``seed`` are of the samples."""
     model, tokenizer = load()
     guide = Guide(model, tokenizer)
     cases = _cases(n, seed, temperature)
@@ -97,12 +91,7 @@ passes/token  forward passes of the model for each token of a row;
 
 
 def judge(text: str, schema: dict[str, Any]) -> str:
-    """An independent verdict on a text: "valid", "parses" (as JSON, but breaks the schema) or "broken".
-
-    Args:
-        text: an answer.
-        schema: the schema of the answers.
-    """
+    """An independent verdict on an answer: "valid", "parses" (as JSON, but breaks the schema) or "broken"."""
     try:
         value = json.loads(text)
     except ValueError:
