@@ -21,6 +21,7 @@ from ..checkpoints.load import ModelSource, add_model, add_revision, add_tokeniz
 from ..checkpoints.location import BUILT_IN, WHERE
 from ..constraints.values import laid_out
 from ..errors import HFGuidedError, UsageError
+from . import serve_arguments, ui
 from .arguments import (
     ErrorFirstParser,
     add_backend,
@@ -36,13 +37,7 @@ from .arguments import (
     schema_in,
     seed,
 )
-from .batch.arguments import CODES as BATCH_CODES
-from .batch.arguments import DESCRIPTION as BATCH
-from .batch.arguments import add_arguments as add_batch_arguments
-from .serve_arguments import add_arguments as add_serve_arguments
-from .serve_arguments import options_of
-from .ui import add_arguments as add_ui_arguments
-from .ui import run as run_ui
+from .batch import arguments as batch_arguments
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[ErrorFirstParser]
@@ -88,25 +83,25 @@ def _parser() -> argparse.ArgumentParser:
     batch = commands.add_parser(
         "batch",
         help="an answer to every row of a data set; continues where it was stopped",
-        description=BATCH,
-        epilog=BATCH_CODES,
+        description=batch_arguments.DESCRIPTION,
+        epilog=batch_arguments.CODES,
     )
-    add_batch_arguments(batch)
+    batch_arguments.add_arguments(batch)
     batch.set_defaults(command=_batch)
     serve = commands.add_parser(
         "serve",
         help="an OpenAI-style server whose answers match the format of each request",
         epilog=exit_codes("a signal ended the server", "it ended while requests were still running, or cannot write"),
     )
-    add_serve_arguments(serve)
+    serve_arguments.add_arguments(serve)
     serve.set_defaults(command=_serve)
-    ui = commands.add_parser(
+    page = commands.add_parser(
         "ui",
         help="a page for a browser: a prompt and a format, the answer and its trace",
         epilog=exit_codes("the page was ended"),
     )
-    add_ui_arguments(ui)
-    ui.set_defaults(command=run_ui)
+    ui.add_arguments(page)
+    page.set_defaults(command=ui.run)
     doctor = commands.add_parser(
         "doctor",
         help="what is installed, which kernels would be used, and why not others",
@@ -260,7 +255,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         import torch
 
         torch.set_num_threads(1)  # as in _demo
-    options = options_of(arguments)
+    options = serve_arguments.options_of(arguments)
     quiet()
 
     def report(url: str) -> None:

@@ -233,7 +233,8 @@ class ContentWriter:
     def array(self, clause: ArrayClause) -> ContentAutomaton:
         """The automaton of an array."""
         n, unique = self.n, clause.unique
-        clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
+        limits = tuple(kind for kind in clause.contains if kind.low > 0 or kind.high is not None)
+        clause = replace(clause, contains=limits)
         automaton = self._items(clause)
         if unique is None or clause.high in (0, 1):
             return automaton

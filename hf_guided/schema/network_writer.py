@@ -14,7 +14,7 @@ from ..automaton.rtn import ComponentBuilder, Mark
 from ..regex import EMPTY, Node, alt, concat, only_text
 from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry
 from .grammar import Content
-from .layout import Layout, layout_of
+from .layout import layout_of
 from .scalars import Values, constant_text, has_language, language_of, listed_texts
 from .shapes import Clause, Kind, NumberClause, Position
 
@@ -59,17 +59,9 @@ class NetworkWriter:
         self._inline: dict[tuple[Position, int | None, int], int] = {}
         self._todo: list[tuple[Position, int | None, int]] = []
 
-    def write(self, content: Content, position: Position, level: int | None, start: int, end: int) -> None:
-        """Write the values of a position.
-
-        Args:
-            content: its values, or those of one kind.
-            position: the position.
-            level: how many brackets are open around it, where the layout depends on that.
-            start: the state before.
-            end: the state after.
-        """
-        self._value(content, position, level, start, end)
+    def write(self, whole: Inside, start: int, end: int) -> None:
+        """Write the values of a position between two states."""
+        self._value(self.positions.content_of(whole), whole.position, whole.level, start, end)
         while self._todo:
             inside, level, end = key = self._todo.pop()
             self._value(self.positions.content(inside), inside, level, self._inline[key], end)
@@ -77,7 +69,7 @@ class NetworkWriter:
     def _value(self, content: Content, position: Position, level: int | None, start: int, end: int) -> None:
         self._scalars(content.scalars, start, end)
         inside = None if level is None else level + 1
-        layout = self.layout(inside)
+        layout = layout_of(self.positions.style, inside)
         for automata, begin in ((content.arrays, layout.begin_array), (content.objects, layout.begin_object)):
             if not automata:
                 continue
@@ -107,10 +99,6 @@ class NetworkWriter:
     def entries(self, automaton: ContentAutomaton, level: int | None, opened: int, end: int, *, is_array: bool) -> None:
         """All entries of an array or an object after its opening bracket, and the closing bracket."""
         _Entries(self, automaton, level, end, is_array=is_array).build(opened)
-
-    def layout(self, level: int | None) -> Layout:
-        """The text between values with ``level`` open brackets."""
-        return layout_of(self.positions.style, level)
 
     def lay(self, node: Node, start: int, end: int) -> None:
         """Text of the layout between two states."""
@@ -161,7 +149,7 @@ class _Entries:
     ):
         self._writer, self._builder = writer, writer.builder
         self._automaton, self._level, self._end = automaton, level, end
-        self._layout = writer.layout(level)
+        self._layout = layout_of(writer.positions.style, level)
         colon = None if writer.calls_space else only_text(self._layout.colon)
         self._colon = self._layout.colon if colon is None else colon.encode()
         self._closing = self._layout.close_array if is_array else self._layout.close_object

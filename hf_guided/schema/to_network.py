@@ -130,11 +130,7 @@ class Positions:
         return Content(arrays=content.arrays) if inside.only == "array" else Content(objects=content.objects)
 
     def reached(self, starts: Iterable[Inside]) -> Iterator[tuple[Inside, Content]]:
-        """All positions that values have, each once for each level that it has, and their contents.
-
-        Args:
-            starts: the outermost ones.
-        """
+        """All positions of values, from the outermost ``starts`` on, each once for each level, and their contents."""
         todo = list(starts)
         seen = set(todo)
         while todo:
@@ -191,13 +187,7 @@ class Positions:
         return self.content(track.position).automata[track.number]
 
     def track(self, position: Position, level: int | None, automaton: ContentAutomaton) -> Track:
-        """The track of a content automaton of a position.
-
-        Args:
-            position: the position.
-            level: how many brackets are open around the array or object, where that is known.
-            automaton: the content automaton.
-        """
+        """The track of a content automaton of a position, with ``level`` open brackets around, where that is known."""
         inside = None if level is None else level + 1
         automata = self.content(position).automata
         number = next(i for i, other in enumerate(automata) if other is automaton)
@@ -231,11 +221,7 @@ class Positions:
 
     @too_deep_is_a_limit()
     def build(self, callee: Inside | Track | LongString, builder: ComponentBuilder) -> tuple[int, int]:
-        """Build the automaton of a callee.
-
-        Returns:
-            The state before its text, and the one after it.
-        """
+        """Build the automaton of a callee; return the state before its text, and the one after it."""
         if isinstance(callee, LongString):
             return self._long_string(callee, builder)
         start, end = builder.state(), builder.state()
@@ -244,7 +230,7 @@ class Positions:
             NetworkWriter(self, builder).entries(self.automaton(callee), callee.level, start, end, is_array=is_array)
         else:
             writer = NetworkWriter(self, builder, is_inline=callee.only is None and self._is_inline(callee.position))
-            writer.write(self.content_of(callee), callee.position, callee.level, start, end)
+            writer.write(callee, start, end)
         return start, end
 
     def _is_inline(self, position: Position) -> bool:
@@ -289,12 +275,7 @@ class Positions:
         return has_language(clause) and not self.long_string(clause)
 
     def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
-        """The component of a string that a register counts; None if there is none.
-
-        Args:
-            clause: of values without children.
-            closing: the mark after a string whose characters are written as they are; None for a JSON string.
-        """
+        """The component of a string that a register counts, with its ``closing``; None if there is none."""
         counts = closing is None and self._counts_languages
         string = long_string_of_language(clause, self.style.spelling, self.name) if counts else None
         if string is None:
