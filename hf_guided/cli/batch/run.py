@@ -273,12 +273,7 @@ class _Worker:
 
 
 def request_of(values: Row, arguments: argparse.Namespace, default: Constraint | None) -> RowRequest:
-    """Read the request of a row.
-
-    Args:
-        values: of the row, or why it has none.
-        arguments: of the command line: which column is what, and the layout of JSON in a row's own constraint.
-        default: the constraint of rows without one of their own.
+    """Read the request of a row; ``default`` is the constraint of rows without one of their own.
 
     Raises:
         BadRow: it cannot be read, or there is no prompt.
