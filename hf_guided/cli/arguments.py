@@ -21,13 +21,8 @@ from ..options import DEFAULT_MAX_NEW_TOKENS
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """Print warnings as messages of the program: the line of Python that warns tells its users nothing."""
-
-    def as_message(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
-        return f"hf-guided: warning: {message}\n"
-
-    usual, warnings.formatwarning = warnings.formatwarning, as_message
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"hf-guided: warning: {message}\n"
     try:
         yield
     finally:

@@ -79,22 +79,16 @@ class ElementPositions:
 
     def _run(self, edge: Edge, start: int, end: int, builder: ComponentBuilder) -> None:
         """``low`` to ``high`` elements in a row."""
-        state = builder.state()
-        builder.epsilon(start, state)
-        for count in range(1, edge.low if edge.high is None else edge.high):
-            state = self._one_of(edge, state, builder)
+        before, after = start, builder.state()
+        builder.epsilon(start, after)
+        for count in range(1, (edge.high or edge.low) + 1):
+            before, after = after, builder.state()
+            for entry in edge.entries:
+                self._element(entry, before, after, builder)
             if count >= edge.low:
-                builder.epsilon(state, end)
-        last = self._one_of(edge, state, builder)
+                builder.epsilon(after, end)
         if edge.high is None:
-            builder.epsilon(last, state)
-        builder.epsilon(last, end)
-
-    def _one_of(self, edge: Edge, start: int, builder: ComponentBuilder) -> int:
-        end = builder.state()
-        for entry in edge.entries:
-            self._element(entry, start, end, builder)
-        return end
+            builder.epsilon(after, before)
 
     def _element(self, entry: Entry, start: int, end: int, builder: ComponentBuilder) -> None:
         content = self._positions.content(entry.value)
