@@ -44,15 +44,11 @@ class ErrorFirstParser(argparse.ArgumentParser):
 
 def add_constraint(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that ``constraint_of`` reads, one of which has to be given."""
-    constraint_group = parser.add_mutually_exclusive_group(required=True)
-    constraint_group.add_argument(
-        "--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON"
-    )
-    constraint_group.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
-    constraint_group.add_argument(
-        "--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it"
-    )
-    constraint_group.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
+    group.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
+    group.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
+    group.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
     add_layout(parser, "answers that are JSON")
 
 

@@ -7,6 +7,7 @@ with equal ends are shared, and little work is left when the automaton is made m
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,7 +56,7 @@ class NetworkWriter:
     def __init__(self, positions: Positions, builder: ComponentBuilder, *, is_inline: bool = False):
         self.positions, self.builder, self.is_inline = positions, builder, is_inline
         self.calls_space = positions.style.is_flexible  # white space has many states then: a component for all
-        self._callees: dict[tuple[Position, int | None], Callee] = {}
+        self.callee = cache(positions.callee)  # the items of a counted array all have the same
         self._inline: dict[tuple[Position, int | None, int], int] = {}
         self._todo: list[tuple[Position, int | None, int]] = []
 
@@ -106,13 +107,6 @@ class NetworkWriter:
             self.builder.call(node, start, end)
         else:
             self.builder.add(node, start, end)
-
-    def callee(self, position: Position, level: int | None) -> Callee:
-        """The callee for a value at a position; the items of a counted array all have the same."""
-        callee = self._callees.get((position, level))
-        if callee is None:
-            callee = self._callees[position, level] = self.positions.callee(position, level)
-        return callee
 
     def before(self, position: Position, level: int | None, end: int) -> int:
         """The state before a value that is written in its place."""
