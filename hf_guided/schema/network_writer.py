@@ -16,7 +16,8 @@ from ..regex import EMPTY, Node, alt, concat, only_text
 from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry
 from .grammar import Content
 from .layout import layout_of
-from .scalars import Values, constant_text, has_language, language_of, listed_texts
+from .ranges import undecided_factors
+from .scalars import Values, constant_text, language_of, listed_texts
 from .shapes import Clause, Kind, NumberClause, Position
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class NetworkWriter:
                 builder.add_words((text.encode() for text in texts), start, end)
             elif string := positions.long_string(clause):
                 builder.call(string, start, end)
-            elif isinstance(clause, NumberClause) and not has_language(clause):
+            elif isinstance(clause, NumberClause) and undecided_factors(clause):
                 positions.add_multiples(clause, start, end, builder)
             else:
                 languages.append(language_of(clause, positions.style.spelling, positions.marks))

@@ -24,7 +24,6 @@ from .ranges import remainder_states, undecided_factors
 from .scalars import (
     LongString,
     Values,
-    has_language,
     language_of,
     long_string,
     long_string_of_language,
@@ -58,10 +57,8 @@ class Positions:
     """The positions of a schema, each with exactly its texts.
 
     Args:
-        n: the schema; what cannot be said is lost there.
+        n, closed, key_order: see ``ContentWriter``.
         style: how values are written.
-        closed: whether objects that declare properties and do not speak of others have no others.
-        key_order: of the members of an object.
         schema: a name, where one network has several.
         marks: what none of the texts holds, see ``without``.
         max_depth: see ``within_depth``.
@@ -272,7 +269,7 @@ class Positions:
         return None if self.long_string(clause) else language_of(clause, self.style.spelling, self.marks)
 
     def _is_regular(self, clause: Clause) -> bool:
-        return has_language(clause) and not self.long_string(clause)
+        return not undecided_factors(clause) and not self.long_string(clause)
 
     def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
         """The component of a string that a register counts, with its ``closing``; None if there is none."""
