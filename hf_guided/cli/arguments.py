@@ -116,7 +116,7 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
         return Regex(arguments.regex)
     if arguments.choice is not None:
         return Choice(arguments.choice)
-    return Grammar(_read_text(arguments.grammar))
+    return Grammar(read_text(arguments.grammar))
 
 
 def schema_in(file: str) -> Constraint | None:
@@ -127,12 +127,13 @@ def schema_in(file: str) -> Constraint | None:
 
 def _read_json(file: str, read: Callable[[Any], Any] = lambda value: value) -> Any:
     try:
-        return read(json_text.loads(_read_text(file), "file"))
+        return read(json_text.loads(read_text(file), "file"))
     except InvalidConstraint as error:
         raise UsageError(f"{file}: {error}") from error
 
 
-def _read_text(file: str) -> str:
+def read_text(file: str) -> str:
+    """A file's text; raises UsageError where it cannot be read."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
