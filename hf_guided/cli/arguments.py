@@ -84,7 +84,7 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
 
 
 def documents_in(file: str) -> list[dict[str, Any]]:
-    """The documents in a file, for a chat template; UsageError: it cannot be read, or holds no list of objects."""
+    """The documents in a file, for a chat template; raises UsageError where it holds no list of objects."""
     value = _read_json(file)
     if not isinstance(value, list) or not all(isinstance(document, dict) for document in value):
         raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(value).__name__}")

@@ -58,7 +58,7 @@ class Run:
 
 
 def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
-    """Print the comparison, with ``n`` held-out prompts a case; ``temperature`` and ``seed`` are of the samples."""
+    """Print the comparison of ``n`` held-out prompts a case; ``seed`` is of the prompts, and of the samples."""
     model, tokenizer = load()
     guide = Guide(model, tokenizer)
     cases = _cases(n, seed, temperature)
