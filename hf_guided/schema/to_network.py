@@ -272,7 +272,7 @@ class Positions:
         return not undecided_factors(clause) and not self.long_string(clause)
 
     def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
-        """The component of a string that a register counts, None if there is none; of ``closing`` see ``LongString``."""
+        """The component of a string that a register counts, or None; for ``closing`` see ``LongString``."""
         counts = closing is None and self._counts_languages
         string = long_string_of_language(clause, self.style.spelling, self.name) if counts else None
         if string is None:
