@@ -47,7 +47,7 @@ class Reason(NamedTuple):
 
 REASONS = {
     "cli": Reason(
-        2450, "the batch command: four formats, URLs, shards with locks, parts that continue; exit codes in each help"
+        2350, "the batch command: four formats, URLs, shards with locks, parts that continue; exit codes in each help"
     ),
     "serve": Reason(5900, "routes, three kinds of bodies and histories, limits against attacks, two engines"),
     "integrations": Reason(2900, "nine frameworks; most of it is methods that these require"),
@@ -60,7 +60,7 @@ REASONS = {
     "session": Reason(4400, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
     "trace": Reason(700, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4200, "adapters of five engines; schemas and tags become networks; lenient schemas"),
-    "schema": Reason(6200, "each keyword is exact in the network, and in the grammar for engines by name"),
+    "schema": Reason(6100, "each keyword is exact in the network, and in the grammar for engines by name"),
     "grammars": Reason(1700, "left recursion is removed, and rules become loops, without copies"),
     "automaton": Reason(5900, "networks, their exits, and one face for each compiled loop"),
     "constraints": Reason(7000, "tool notations, answers beside them, chat families, and Pydantic's types, exact"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -21,13 +21,8 @@ from ..options import DEFAULT_MAX_NEW_TOKENS
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """Print warnings as messages of the program: the line of Python that warns tells its users nothing."""
-
-    def as_message(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
-        return f"hf-guided: warning: {message}\n"
-
-    usual, warnings.formatwarning = warnings.formatwarning, as_message
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"hf-guided: warning: {message}\n"
     try:
         yield
     finally:
@@ -49,15 +44,11 @@ class ErrorFirstParser(argparse.ArgumentParser):
 
 def add_constraint(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that ``constraint_of`` reads, one of which has to be given."""
-    constraint_group = parser.add_mutually_exclusive_group(required=True)
-    constraint_group.add_argument(
-        "--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON"
-    )
-    constraint_group.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
-    constraint_group.add_argument(
-        "--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it"
-    )
-    constraint_group.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--schema", metavar="FILE", help="a JSON Schema, or an OpenAI response_format, as JSON")
+    group.add_argument("--regex", metavar="PATTERN", help="a regular expression the whole answer matches")
+    group.add_argument("--choice", metavar="TEXT", action="append", help="one of the answers allowed; repeat it")
+    group.add_argument("--grammar", metavar="FILE", help="an EBNF (GBNF) or Lark grammar")
     add_layout(parser, "answers that are JSON")
 
 
@@ -76,7 +67,10 @@ def add_layout(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_chat_options(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the parts of a prompt other than its text."""
+    """Add the arguments for what becomes of the text of a prompt."""
+    parser.add_argument(
+        "--chat", action="store_true", help="send a text as a user's message, through the chat template"
+    )
     parser.add_argument(
         "--describe", action="store_true", help="describe the answer's format in the prompt, as hg.describe does"
     )
@@ -90,15 +84,8 @@ def add_chat_options(parser: argparse.ArgumentParser) -> None:
 
 
 def documents_in(file: str) -> list[dict[str, Any]]:
-    """The documents in a file, for a chat template.
-
-    Raises:
-        UsageError: it cannot be read, or holds no list of objects.
-    """
-    try:
-        value = json_text.loads(read_text(file), "file")
-    except InvalidConstraint as error:
-        raise UsageError(f"{file}: {error}") from error
+    """The documents in a file, for a chat template; raises UsageError where it holds no list of objects."""
+    value = _read_json(file)
     if not isinstance(value, list) or not all(isinstance(document, dict) for document in value):
         raise UsageError(f"{file}: expected a list of objects, one for each document, got {type(value).__name__}")
     return value
@@ -134,18 +121,19 @@ def constraint_of(arguments: argparse.Namespace) -> Constraint | None:
 
 def schema_in(file: str) -> Constraint | None:
     """The schema, or response_format, in a file; errors as ``constraint_of``."""
+    schema: Constraint | None = _read_json(file, coerce)
+    return schema
+
+
+def _read_json(file: str, read: Callable[[Any], Any] = lambda value: value) -> Any:
     try:
-        return coerce(json_text.loads(read_text(file), "file"))
+        return read(json_text.loads(read_text(file), "file"))
     except InvalidConstraint as error:
         raise UsageError(f"{file}: {error}") from error
 
 
 def read_text(file: str) -> str:
-    """A file's text.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """A file's text; raises UsageError where it cannot be read."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -154,8 +142,8 @@ def read_text(file: str) -> str:
         raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def add_max_new_tokens(parser: argparse.ArgumentParser) -> None:
-    """Add ``--max-new-tokens``."""
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the length of an answer, its samples and its engine."""
     parser.add_argument(
         "--max-new-tokens",
         type=positive(int),
@@ -163,16 +151,19 @@ def add_max_new_tokens(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the most tokens of an answer (%(default)s)",
     )
-
-
-def add_temperature(parser: argparse.ArgumentParser) -> None:
-    """Add ``--temperature``."""
     parser.add_argument(
         "--temperature",
         type=positive(float, or_zero=True),
         metavar="T",
         help="of the samples; 0 is greedy. Without it, samples as the model's generation config says, else is greedy",
     )
+    parser.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
+    add_backend(parser)
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add ``--backend``."""
+    parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
 
 
 def positive(kind: type[int] | type[float], *, or_zero: bool = False) -> Any:

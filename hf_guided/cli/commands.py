@@ -21,13 +21,14 @@ from ..checkpoints.load import ModelSource, add_model, add_revision, add_tokeniz
 from ..checkpoints.location import BUILT_IN, WHERE
 from ..constraints.values import laid_out
 from ..errors import HFGuidedError, UsageError
+from . import serve_arguments, ui
 from .arguments import (
     ErrorFirstParser,
+    add_backend,
     add_chat_options,
     add_constraint,
     add_layout,
-    add_max_new_tokens,
-    add_temperature,
+    add_sampling,
     constraint_of,
     documents_in,
     exit_codes,
@@ -36,13 +37,7 @@ from .arguments import (
     schema_in,
     seed,
 )
-from .batch.arguments import CODES as BATCH_CODES
-from .batch.arguments import DESCRIPTION as BATCH
-from .batch.arguments import add_arguments as add_batch_arguments
-from .serve_arguments import add_arguments as add_serve_arguments
-from .serve_arguments import options_of
-from .ui import add_arguments as add_ui_arguments
-from .ui import run as run_ui
+from .batch import arguments as batch_arguments
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[ErrorFirstParser]
@@ -58,14 +53,7 @@ _PACKAGES = [
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: arguments without the program's name; None takes the process's.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command, and return the exit code; None as ``argv`` takes the process's arguments."""
     arguments = _parser().parse_args(argv)
     try:
         with plain_warnings():
@@ -95,25 +83,25 @@ def _parser() -> argparse.ArgumentParser:
     batch = commands.add_parser(
         "batch",
         help="an answer to every row of a data set; continues where it was stopped",
-        description=BATCH,
-        epilog=BATCH_CODES,
+        description=batch_arguments.DESCRIPTION,
+        epilog=batch_arguments.CODES,
     )
-    add_batch_arguments(batch)
+    batch_arguments.add_arguments(batch)
     batch.set_defaults(command=_batch)
     serve = commands.add_parser(
         "serve",
         help="an OpenAI-style server whose answers match the format of each request",
         epilog=exit_codes("a signal ended the server", "it ended while requests were still running, or cannot write"),
     )
-    add_serve_arguments(serve)
+    serve_arguments.add_arguments(serve)
     serve.set_defaults(command=_serve)
-    ui = commands.add_parser(
+    page = commands.add_parser(
         "ui",
         help="a page for a browser: a prompt and a format, the answer and its trace",
         epilog=exit_codes("the page was ended"),
     )
-    add_ui_arguments(ui)
-    ui.set_defaults(command=run_ui)
+    ui.add_arguments(page)
+    page.set_defaults(command=ui.run)
     doctor = commands.add_parser(
         "doctor",
         help="what is installed, which kernels would be used, and why not others",
@@ -147,17 +135,11 @@ def _add_generate(commands: Commands) -> None:
     add_model(generate)
     add_constraint(generate)
     generate.add_argument("--prompt", required=True, metavar="TEXT|-", help="the prompt; - reads it from stdin")
-    generate.add_argument(
-        "--chat", action="store_true", help="send the prompt as a user's message, through the chat template"
-    )
     add_chat_options(generate)
     generate.add_argument(
         "--documents", metavar="FILE", help="documents for the chat template: a list of objects, as JSON"
     )
-    add_max_new_tokens(generate)
-    add_temperature(generate)
-    generate.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
-    generate.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_sampling(generate)
     output = generate.add_mutually_exclusive_group()
     output.add_argument("--stream", action="store_true", help="print the answer while it is being generated")
     output.add_argument("--trace", metavar="FILE", help="write an HTML page that shows how the answer was generated")
@@ -174,7 +156,7 @@ def _add_audit(commands: Commands) -> None:
     audit.add_argument("--model", default=BUILT_IN, metavar="MODEL", help=f"for its tokenizer: {WHERE} (%(default)s)")
     add_tokenizer(audit)
     add_revision(audit)
-    audit.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
+    add_backend(audit)
     add_layout(audit, "answers that are JSON")
     audit.set_defaults(command=_audit)
 
@@ -273,7 +255,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         import torch
 
         torch.set_num_threads(1)  # as in _demo
-    options = options_of(arguments)
+    options = serve_arguments.options_of(arguments)
     quiet()
 
     def report(url: str) -> None:

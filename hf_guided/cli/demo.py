@@ -7,6 +7,7 @@ import statistics
 import textwrap
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pprint import pformat
 from typing import Any, NamedTuple
@@ -45,23 +46,19 @@ class Case(NamedTuple):
     sampling: dict[str, Any]  # how both sides choose tokens: arguments of ``generate``
 
 
-class Run(NamedTuple):
+@dataclass
+class Run:
     """A side of a case."""
 
     name: str  # "free" or "guided"
-    results: list[GuidedResult]  # results of the first round
-    verdicts: list[str]  # verdicts on these results, see ``judge``
-    seconds: list[float]  # one number for each round
+    constraints: Sequence[Any]  # one for each task
+    results: list[GuidedResult] = field(default_factory=list)  # results of the first round
+    seconds: list[float] = field(default_factory=list)  # one number for each round
+    verdicts: list[str] = field(default_factory=list)  # verdicts on the results, see ``judge``
 
 
 def show(n: int = 16, *, seed: int = 0, temperature: float = 1.0) -> None:
-    """Print the comparison.
-
-    Args:
-        n: how many held-out prompts a case has.
-        seed: of the prompts and of the samples.
-        temperature: of the samples.
-    """
+    """Print the comparison of ``n`` held-out prompts a case; ``seed`` is of the prompts, and of the samples."""
     model, tokenizer = load()
     guide = Guide(model, tokenizer)
     cases = _cases(n, seed, temperature)
@@ -97,12 +94,7 @@ passes/token  forward passes of the model for each token of a row;
 
 
 def judge(text: str, schema: dict[str, Any]) -> str:
-    """An independent verdict on a text: "valid", "parses" (as JSON, but breaks the schema) or "broken".
-
-    Args:
-        text: an answer.
-        schema: the schema of the answers.
-    """
+    """An independent verdict on an answer: "valid", "parses" (as JSON, but breaks the schema) or "broken"."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -149,18 +141,16 @@ def _cases(n: int, seed: int, temperature: float) -> list[Case]:
 
 
 def _compare(case: Case, model: Any, tokenizer: Any, guide: Guide, seed: int) -> tuple[Run, Run]:
-    sides = {"free": [None] * len(case.tasks), "guided": case.constraints}
-    results: dict[str, list[GuidedResult]] = {}
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    free, guided = Run("free", [None] * len(case.tasks)), Run("guided", case.constraints)
     for round_ in range(ROUNDS + 1):  # the first one warms up
-        for side, constraints in sides.items():
+        for run in (free, guided):
             torch.manual_seed(seed)
             start = time.perf_counter()
             made = generate(
                 model,
                 tokenizer,
                 [task.prompt for task in case.tasks],
-                constraints,
+                run.constraints,
                 guide=guide,
                 batch_size=BATCH_SIZE,
                 progress=False,
@@ -168,13 +158,10 @@ def _compare(case: Case, model: Any, tokenizer: Any, guide: Guide, seed: int) ->
                 **case.sampling,
             )
             if round_:
-                seconds[side].append(time.perf_counter() - start)
-            results.setdefault(side, made)
-    verdicts = {
-        side: [judge(result.text, task.schema) for task, result in zip(case.tasks, results[side], strict=True)]
-        for side in sides
-    }
-    free, guided = (Run(side, results[side], verdicts[side], seconds[side]) for side in sides)
+                run.seconds.append(time.perf_counter() - start)
+            else:
+                run.results = made
+                run.verdicts = [judge(result.text, task.schema) for task, result in zip(case.tasks, made, strict=True)]
     return free, guided
 
 

@@ -119,11 +119,7 @@ def _add_limits(serve: argparse.ArgumentParser) -> None:
 
 
 def options_of(arguments: argparse.Namespace) -> ServeOptions:
-    """The options that the arguments and the environment set.
-
-    Raises:
-        InvalidArgument: an API key or an origin that cannot be one.
-    """
+    """The options that arguments and environment set; raises InvalidArgument for an API key or origin that is none."""
     origins = [*(arguments.allowed_origin or ()), *(["*"] if arguments.enable_cors else [])]
     named = vars(arguments).keys() & {option.name for option in fields(ServeOptions)}
     return ServeOptions(

@@ -56,11 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def imported(name: str) -> Any:
-    """The object that ``module:name`` names.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The object that ``module:name`` names; raises UsageError where there is none."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise UsageError(f"--type {name}: expected MODULE:NAME, such as my_package.types:Person")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Hashable, Iterable
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -49,10 +49,10 @@ def _children(n: Normalizer, sub: Subschema, keyword: str) -> list[Subschema]:
     ]
 
 
-def _all(n: Normalizer, children: list[Subschema], holds: bool, sub: Subschema, keyword: str) -> Shape:
+def _all(n: Normalizer, terms: Iterable[Term], sub: Subschema, keyword: str) -> Shape:
     shape = UNIVERSE
-    for child in children:
-        shape = n.meet(shape, n.term(Term(child, holds)), sub, keyword)
+    for term in terms:
+        shape = n.meet(shape, n.term(term), sub, keyword)
     return shape
 
 
@@ -65,7 +65,7 @@ def referred(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "$ref") 
     try:
         return n.term(Term(n.documents.target(sub, ref, keyword), holds))
     except UnknownReference as error:
-        n.lose(sub, keyword, str(error))
+        n.lose(sub.pointer, keyword, str(error))
         return UNIVERSE
 
 
@@ -85,40 +85,37 @@ def _format(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
 
 
 def _all_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
-    children = _children(n, sub, "allOf")
-    if holds:
-        return _all(n, children, True, sub, "allOf")
-    return union(*(n.term(Term(child, False)) for child in children))
+    terms = [Term(child, holds) for child in _children(n, sub, "allOf")]
+    return _all(n, terms, sub, "allOf") if holds else union(*map(n.term, terms))
 
 
 def _any_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "anyOf")
     if not holds:
-        return _all(n, children, False, sub, "anyOf")
+        return _all(n, [Term(child, False) for child in children], sub, "anyOf")
     if n.documents.counts_branches and len(children) > 1:
         if len(children) > MAX_EXACT_BRANCHES:
-            n.lose(sub, "anyOf", f"has more than {MAX_EXACT_BRANCHES} branches beside an unevaluated keyword")
+            n.lose(sub.pointer, "anyOf", f"has more than {MAX_EXACT_BRANCHES} branches beside an unevaluated keyword")
             return UNIVERSE
         numbers = range(len(children))
         subsets = [chosen for size in numbers for chosen in combinations(numbers, size + 1)]
-        shapes = [_exactly(n, children, chosen, sub) for chosen in subsets]
+        shapes = [_all(n, _exactly(children, chosen), sub, "anyOf") for chosen in subsets]
     else:
         shapes = [n.term(Term(child)) for child in children]
     return union(*shapes)
 
 
-def _exactly(n: Normalizer, children: list[Subschema], chosen: Container[int], sub: Subschema) -> Shape:
-    shape = UNIVERSE
-    for index, child in sorted(enumerate(children), key=lambda indexed: indexed[0] not in chosen):
-        shape = n.meet(shape, n.term(Term(child, index in chosen)), sub, "anyOf")
-    return shape
+def _exactly(children: list[Subschema], chosen: Container[int]) -> list[Term]:
+    """The chosen ones hold, then the others do not."""
+    terms = [Term(child, index in chosen) for index, child in enumerate(children)]
+    return sorted(terms, key=lambda term: not term.holds)
 
 
 def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
     children = _children(n, sub, "oneOf")
     if not holds:
         two = n.meetings([n.term(Term(child)) for child in children])
-        return union(_all(n, children, False, sub, "oneOf"), *two.values())
+        return union(_all(n, [Term(child, False) for child in children], sub, "oneOf"), *two.values())
     of_kinds = partial(_of_kinds, kinds(sub))  # branches that meet only in values of another type rule nothing out
     # Only a branch that may hold at the same time has to be ruled out.
     competing: dict[int, list[int]] = defaultdict(list)
@@ -132,7 +129,7 @@ def _one_of(n: Normalizer, sub: Subschema, holds: bool) -> Shape:
             before = len(n.losses)
             ruled_out = n.term(Term(children[j], False))
             if len(n.losses) > before:
-                n.lose(sub, "oneOf", "two branches may hold at once, and one of them cannot be negated")
+                n.lose(sub.pointer, "oneOf", "two branches may hold at once, and one of them cannot be negated")
             shape = n.meet(shape, ruled_out, sub, "oneOf")
         disjoint.append(shape)
     return union(*disjoint)
@@ -213,13 +210,7 @@ def _listed(n: Normalizer, sub: Subschema, holds: bool, keyword: str = "enum") -
     elif not isinstance(values, list):
         readers.malformed(sub, "enum", "a list of values")
     count(2 * len(values))
-    numbers = tuple(
-        dict.fromkeys(
-            Decimal(value)
-            for value in values
-            if isinstance(value, (int, Decimal)) and value is not True and value is not False
-        )
-    )
+    numbers = tuple(dict.fromkeys([Decimal(value) for value in values if readers.is_number(value)]))
     floats = {value for value in values if isinstance(value, Decimal)}
     strings = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
     booleans = frozenset(value for value in values if isinstance(value, bool))
@@ -303,7 +294,7 @@ def without_unevaluated(n: Normalizer, sub: Subschema, keyword: str, shape: Shap
         assert isinstance(clause, ArrayClause)
         items_evaluated = [contains.item for contains in clause.contains if contains.evaluates]
         if items_evaluated and sub.dialect < 2020:
-            n.lose(sub, keyword, "readers of 2019-09 disagree on it beside contains")
+            n.lose(sub.pointer, keyword, "readers of 2019-09 disagree on it beside contains")
             return shape
         evaluating = [items for items in clause.items if items.evaluates]
         if not any(items.rest is not None for items in evaluating):

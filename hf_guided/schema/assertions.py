@@ -85,7 +85,7 @@ def failing(n: Normalizer, sub: Subschema) -> Iterator[Shape]:
     types = readers.types(sub)
     if types is not None:
         shape = {kind: whole for kind, whole in UNIVERSE.items() if kind not in _of_types(types)}
-        if "integer" in types and "number" not in types:
+        if _is_integral(types):
             shape["number"] = (NumberClause(integral=False),)
         yield shape
     for kind, minimum, maximum, clause in _SIZES:
@@ -154,7 +154,7 @@ def pattern(
     try:
         return read(source)
     except UnsupportedRegex as error:
-        n.lose(sub, keyword, f"the pattern {source!r}: {error}")
+        n.lose(sub.pointer, keyword, f"the pattern {source!r}: {error}")
     except re.error as error:
         readers.malformed(sub, keyword, f"a regular expression ({error})")
     return None
@@ -173,8 +173,7 @@ def _arrays(n: Normalizer, sub: Subschema) -> Clause:
 
 def _items(n: Normalizer, sub: Subschema) -> Items | None:
     schema = sub.keywords
-    before_2020 = sub.dialect < 2020 or isinstance(schema.get("items"), list)
-    first = "items" if before_2020 and isinstance(schema.get("items"), list) else "prefixItems"
+    first = "items" if isinstance(schema.get("items"), list) else "prefixItems"
     rest = "additionalItems" if first == "items" else "items"
     if first not in schema and rest not in schema:
         return None

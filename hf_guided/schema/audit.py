@@ -271,11 +271,7 @@ def _of_types(schema: Mapping[str, Any], types: list[Any]) -> str:
     low = any(_is_number(schema.get(bound)) for bound in ("minimum", "exclusiveMinimum"))
     high = any(_is_number(schema.get(bound)) for bound in ("maximum", "exclusiveMaximum"))
     listed = "enum" in schema or "const" in schema
-    if (
-        {"integer", "number"} & {value for value in types if isinstance(value, str)}
-        and not listed
-        and not (low and high)
-    ):
+    if not listed and not (low and high) and ("integer" in types or "number" in types):
         reasons.append(_LONG)
     return " and ".join(reasons)
 

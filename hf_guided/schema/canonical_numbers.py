@@ -213,14 +213,7 @@ def _any_fixed(shortest: int, longest: int) -> Node:
 
 
 def _decade(first: int, last: int, digits: int, no_fraction: Node) -> Iterator[Node]:
-    """Numbers whose 17 digits lie between these two.
-
-    Args:
-        first: of 17 digits.
-        last: of 17 digits.
-        digits: their number before the point.
-        no_fraction: what follows an integer.
-    """
+    """Numbers between two of 17 digits, ``digits`` of them before the point; ``no_fraction`` follows an integer."""
     unit = 10 ** (SIGNIFICANT - digits)
     (low, low_fraction), (high, high_fraction) = divmod(first, unit), divmod(last, unit)
     if low == high:

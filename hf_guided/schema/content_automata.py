@@ -58,14 +58,6 @@ class DifferentNames:
     high: int | None = None
     any_order: bool = False
 
-    def has_room(self, names: Iterable[str | Node | None]) -> bool:
-        """Whether these names can be enough; a language of names counts as many."""
-        listed = set(names)
-        most = sum(1 if isinstance(name, str) else self.low for name in listed)
-        if self.high is not None:
-            most = min(most, self.high)
-        return listed.issuperset(self.required) and max(self.low, len(self.required)) <= most
-
 
 @dataclass(frozen=True)
 class DifferentItems:
@@ -121,11 +113,7 @@ class ContentAutomaton:
         return tuple(edges), tuple(self.skips), frozenset(self.accepting), self.register
 
     def renamed(self, at: Callable[[Position], Position]) -> ContentAutomaton:
-        """The automaton with other positions.
-
-        Args:
-            at: what each position becomes.
-        """
+        """The automaton with other positions; ``at`` has the one that each position becomes."""
         edges = [
             [
                 edge._replace(entries=tuple([entry._replace(value=at(entry.value)) for entry in edge.entries]))
@@ -139,10 +127,15 @@ class ContentAutomaton:
         return ContentAutomaton(edges, self.skips, self.accepting, register)
 
     def has_room(self, productive: AbstractSet[Position]) -> bool:
-        """Whether names with values at these positions are enough for what the register wants."""
-        if not isinstance(self.register, DifferentNames) or not self.register.any_order:
+        """Whether names with values at these positions are enough for the register; a language counts as many."""
+        register = self.register
+        if not isinstance(register, DifferentNames) or not register.any_order:
             return True
-        return self.register.has_room(entry.name for entry in self.entries() if entry.value in productive)
+        names = {entry.name for entry in self.entries() if entry.value in productive}
+        most = sum(1 if isinstance(name, str) else register.low for name in names)
+        if register.high is not None:
+            most = min(most, register.high)
+        return names.issuperset(register.required) and max(register.low, len(register.required)) <= most
 
     def useful(self, productive: AbstractSet[Position]) -> set[int]:
         """States from which values at these positions reach the end."""
@@ -189,11 +182,7 @@ ANY_MEMBERS = ContentAutomaton([[Edge((Entry(ANYTHING, ANY),), 1, 1, None)], []]
 
 
 def has_one_order(automata: Iterable[ContentAutomaton]) -> bool:
-    """Whether no two names come in both orders; where that takes long to tell, False.
-
-    Args:
-        automata: of all objects.
-    """
+    """Whether no two names come in both orders in these automata of objects; where that takes long to tell, False."""
     before: set[tuple[str, str]] = set()
     for automaton in automata:
         pairs = _ordered_names(automaton)

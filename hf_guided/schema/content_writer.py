@@ -84,7 +84,7 @@ class ContentWriter:
         others = self._others(clause)
         may_repeat = bool(others) and clause.low > len(clause.required) + 1
         if may_repeat and self._key_order is None:
-            self.n.lose_at(clause.origin, "minProperties", _REPEATED)
+            self.n.lose(clause.origin, "minProperties", _REPEATED)
             clause, may_repeat = replace(clause, low=0), False
         low, high = self._counts(clause, len(names) + len(free), bool(others))
         # The number of members so far, up to the largest that matters.
@@ -134,7 +134,7 @@ class ContentWriter:
         if (declared + 1) * max(low, high or 0) > MAX_STATES:
             for keyword, bound in (("minProperties", low), ("maxProperties", high)):
                 if bound:
-                    self.n.lose_at(clause.origin, keyword, "counts too many members")
+                    self.n.lose(clause.origin, keyword, "counts too many members")
             low, high = 0, None
         return low, high
 
@@ -153,7 +153,7 @@ class ContentWriter:
         classes = self._classes(clause.origin, allowed, patterns)
         if classes is None:
             reason = f"splits names into more than {MAX_NAME_CLASSES} kinds"
-            self.n.lose_at(clause.origin, "patternProperties", reason)
+            self.n.lose(clause.origin, "patternProperties", reason)
             return (Entry(allowed, ANY),)
         entries = [
             Entry(names, all_of(*(_value(members, matched) for members in clause.members)))
@@ -209,16 +209,16 @@ class ContentWriter:
         if self._key_order == "any":
             if wanted:
                 reason = "is not kept in any order, where the member need not be declared"
-                self.n.lose_at(*needed.origin, reason)
+                self.n.lose(*needed.origin, reason)
                 yield from self.objects(without)
             return
         if rest:
-            self.n.lose_at(*rest[0].origin, "requires a second member that is not declared")
+            self.n.lose(*rest[0].origin, "requires a second member that is not declared")
         # The member counts too.
         if clause.high == 0:
             return
         if clause.low > len(clause.required) + 1:
-            self.n.lose_at(clause.origin, "minProperties", _REPEATED)
+            self.n.lose(clause.origin, "minProperties", _REPEATED)
         high = None if clause.high is None else clause.high - 1
         for automaton in self.objects(replace(clause, at_least_one=(), low=0, high=high)):
             # Last, so that no member of the same name comes after it.
@@ -233,16 +233,17 @@ class ContentWriter:
     def array(self, clause: ArrayClause) -> ContentAutomaton:
         """The automaton of an array."""
         n, unique = self.n, clause.unique
-        clause = replace(clause, contains=tuple(kind for kind in clause.contains if kind.counts))
-        if unique is None or clause.high in (0, 1):
-            return self._items(clause)
+        limits = tuple(kind for kind in clause.contains if kind.low > 0 or kind.high is not None)
+        clause = replace(clause, contains=limits)
         automaton = self._items(clause)
+        if unique is None or clause.high in (0, 1):
+            return automaton
         if self._key_order is None:
             if listed := self._different_items(clause):
                 return listed
-            n.lose_at(unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
+            n.lose(unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
         elif clause.contains:
-            n.lose_at(unique, "uniqueItems", "beside contains, it would need to know which items are both")
+            n.lose(unique, "uniqueItems", "beside contains, it would need to know which items are both")
         else:
             items = tuple(clause.at(index) for index in range(clause.prefix_length + 1))
             automaton.register = DifferentItems((unique, "uniqueItems"), items, clause.low)
@@ -314,7 +315,7 @@ class ContentWriter:
         states = (length + 1) * prod(top + 1 for top in tops)
         if states > MAX_STATES or len(kinds) > MAX_KINDS:
             for kind in kinds:
-                self.n.lose_at(*kind.origin, "counts too many items")
+                self.n.lose(*kind.origin, "counts too many items")
             return None
         automaton = ContentAutomaton()
         numbers: dict[tuple[int, tuple[int, ...]], int] = {(0, (0,) * len(kinds)): 0}

@@ -155,8 +155,7 @@ class Documents:
     def _make(self, schema: Schema, place: Place, base: str, dialect: int) -> Subschema:
         self._count += 1
         made = Subschema(schema, place, base, dialect, self._count)
-        if dialect < OLDEST:
-            check_dialect(dialect, made.pointer)
+        _check_dialect(made)
         if isinstance(schema, dict):
             self._made[id(schema)] = made
         return made
@@ -178,7 +177,7 @@ class Documents:
         if isinstance(target, dict):
             known = self._made.get(id(target)) or self._index.get(id(target))
             if known is not None:
-                check_dialect(known.dialect, known.pointer)
+                _check_dialect(known)
                 self._made[id(target)] = known
                 return known
         if not isinstance(target, (dict, bool)):
@@ -246,11 +245,13 @@ def dialect_of(schema: dict[str, Any], inherited: int) -> int:
     return _DIALECTS.get(name.rstrip("#").replace("/hyper-schema", "/schema"), inherited)
 
 
-def check_dialect(dialect: int, pointer: str) -> None:
+def _check_dialect(sub: Subschema) -> None:
     """Refuse the drafts whose keywords have other names, and other values: ``required: true``, ``divisibleBy`` ..."""
-    if dialect < OLDEST:
-        reason = f"draft {dialect} is not read; write the schema in a draft from {OLDEST} on, and name that in $schema"
-        raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss.within(pointer, "$schema", reason)])
+    if sub.dialect < OLDEST:
+        reason = (
+            f"draft {sub.dialect} is not read; write the schema in a draft from {OLDEST} on, and name that in $schema"
+        )
+        raise UnsupportedConstraint("the JSON Schema is of an old draft", [Loss.within(sub.pointer, "$schema", reason)])
 
 
 def _left_out(root: Schema, registry: Mapping[str, Any]) -> frozenset[str]:

@@ -45,7 +45,7 @@ class Content:
 
     def children(self) -> list[Position]:
         """The positions of items and of members' values."""
-        return [entry.value for automaton in self.arrays + self.objects for entry in automaton.entries()]
+        return [entry.value for automaton in self.automata for entry in automaton.entries()]
 
     def key(self) -> tuple[Hashable, ...]:
         """Equal for contents that differ in the positions of their children alone."""
@@ -93,12 +93,8 @@ def contents(
 def completable_contents(contents_of: dict[Position, Content], root: Position) -> dict[Position, Content]:
     """The positions that have values, with the alternatives that can be completed.
 
-    Args:
-        contents_of: of every position.
-        root: of the whole text.
-
     Raises:
-        InvalidConstraint: it has no value.
+        InvalidConstraint: the root, the position of the whole text, has no value.
     """
     productive, whole = _productive(contents_of)
     if root not in productive:
@@ -145,7 +141,7 @@ def _has_text(n: Normalizer, position: Position, clause: Clause, spelling: Spell
         return not n.is_empty(string_language(clause), pointer_of(position), "pattern")
     written = has_text(clause, spelling)
     if written is None:
-        n.lose_at(pointer_of(position), "multipleOf", "takes too long to tell whether any number satisfies it")
+        n.lose(pointer_of(position), "multipleOf", "takes too long to tell whether any number satisfies it")
     return written is not False
 
 
@@ -193,10 +189,7 @@ def with_equal_positions(contents_of: dict[Position, Content]) -> dict[Position,
     """The contents with one position instead of those that have the same values at the same depth.
 
     Many alternatives often repeat a part, each at a position of its own. Were they told apart, a text would be read in
-    as many ways as there are alternatives that it may belong to.
-
-    Args:
-        contents_of: of every position that has values, the root first; it stays.
+    as many ways as there are alternatives that it may belong to. The root comes first, and stays.
     """
     if len(contents_of) <= _FEW:
         return contents_of

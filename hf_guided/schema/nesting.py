@@ -82,12 +82,7 @@ def heights(contents_of: Mapping[Position, Content]) -> dict[Position, int]:
 
 
 def of_known_level(root: Position, contents_of: Mapping[Position, Content]) -> frozenset[Position]:
-    """The positions that no recursion leads to, and that have few levels: numbers of open brackets around the values.
-
-    Args:
-        root: the position of the whole text.
-        contents_of: the content of every position.
-    """
+    """The positions that no recursion leads to, with few levels: numbers of open brackets around the values."""
     parents: dict[Position, set[Position]] = {root: set()}
     todo = [root]
     for position in todo:  # grows meanwhile

@@ -6,16 +6,18 @@ with equal ends are shared, and little work is left when the automaton is made m
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..automaton.rtn import ComponentBuilder, Mark
 from ..regex import EMPTY, Node, alt, concat, only_text
-from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry
+from .content_automata import ContentAutomaton, DifferentNames, Edge, Entry, Register
 from .grammar import Content
 from .layout import Layout, layout_of
-from .scalars import Values, constant_text, has_language, language_of, listed_texts
+from .ranges import undecided_factors
+from .scalars import Values, constant_text, language_of, listed_texts
 from .shapes import Clause, Kind, NumberClause, Position
 
 if TYPE_CHECKING:
@@ -55,21 +57,13 @@ class NetworkWriter:
     def __init__(self, positions: Positions, builder: ComponentBuilder, *, is_inline: bool = False):
         self.positions, self.builder, self.is_inline = positions, builder, is_inline
         self.calls_space = positions.style.is_flexible  # white space has many states then: a component for all
-        self._callees: dict[tuple[Position, int | None], Callee] = {}
+        self._callee = cache(positions.callee)  # the items of a counted array all have the same
         self._inline: dict[tuple[Position, int | None, int], int] = {}
         self._todo: list[tuple[Position, int | None, int]] = []
 
-    def write(self, content: Content, position: Position, level: int | None, start: int, end: int) -> None:
-        """Write the values of a position.
-
-        Args:
-            content: its values, or those of one kind.
-            position: the position.
-            level: how many brackets are open around it, where the layout depends on that.
-            start: the state before.
-            end: the state after.
-        """
-        self._value(content, position, level, start, end)
+    def write(self, whole: Inside, start: int, end: int) -> None:
+        """Write the values of a position between two states."""
+        self._value(self.positions.content_of(whole), whole.position, whole.level, start, end)
         while self._todo:
             inside, level, end = key = self._todo.pop()
             self._value(self.positions.content(inside), inside, level, self._inline[key], end)
@@ -77,7 +71,7 @@ class NetworkWriter:
     def _value(self, content: Content, position: Position, level: int | None, start: int, end: int) -> None:
         self._scalars(content.scalars, start, end)
         inside = None if level is None else level + 1
-        layout = self.layout(inside)
+        layout = layout_of(self.positions.style, inside)
         for automata, begin in ((content.arrays, layout.begin_array), (content.objects, layout.begin_object)):
             if not automata:
                 continue
@@ -97,7 +91,7 @@ class NetworkWriter:
                 builder.add_words((text.encode() for text in texts), start, end)
             elif string := positions.long_string(clause):
                 builder.call(string, start, end)
-            elif isinstance(clause, NumberClause) and not has_language(clause):
+            elif isinstance(clause, NumberClause) and undecided_factors(clause):
                 positions.add_multiples(clause, start, end, builder)
             else:
                 languages.append(language_of(clause, positions.style.spelling, positions.marks))
@@ -106,11 +100,38 @@ class NetworkWriter:
 
     def entries(self, automaton: ContentAutomaton, level: int | None, opened: int, end: int, *, is_array: bool) -> None:
         """All entries of an array or an object after its opening bracket, and the closing bracket."""
-        _Entries(self, automaton, level, end, is_array=is_array).build(opened)
+        layout = layout_of(self.positions.style, level)
+        colon = None if self.calls_space else only_text(layout.colon)
+        entry = partial(self._entry, automaton.register, level, layout.colon if colon is None else colon.encode())
+        closing = layout.close_array if is_array else layout.close_object
+        Entries(self.builder, automaton, layout, closing, end, entry, self.lay).build(opened)
 
-    def layout(self, level: int | None) -> Layout:
-        """The text between values with ``level`` open brackets."""
-        return layout_of(self.positions.style, level)
+    def _entry(
+        self, register: Register | None, level: int | None, colon: Node | bytes, entry: Entry, start: int, after: int
+    ) -> None:
+        """One item, or one member."""
+        builder, name = self.builder, entry.name
+        if register is None:
+            named: tuple[Hashable, ...] = ()
+            if isinstance(name, str):
+                named = self._word(name), colon
+            elif name is not None:
+                start, named = builder.regex(self.positions.names_text(name), start), (colon,)
+            if not self.is_inline:
+                builder.row((*named, self._called(entry, level)), start, after)
+            elif named:
+                builder.row(named, start, self._before(entry.value, level, after))
+            else:
+                builder.epsilon(start, self._before(entry.value, level, after))
+        elif name is None:
+            builder.row((Mark.BEGIN, self._callee(entry.value, level), Mark.END), start, after)
+        else:
+            begins = [Mark.BEGIN]
+            if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
+                begins.append(Mark.BEGIN_REQUIRED)
+            text = self._word(name) if isinstance(name, str) else self.positions.names_text(name)
+            for begin in begins:
+                builder.row((begin, text, Mark.END, colon, self._called(entry, level)), start, after)
 
     def lay(self, node: Node, start: int, end: int) -> None:
         """Text of the layout between two states."""
@@ -119,14 +140,7 @@ class NetworkWriter:
         else:
             self.builder.add(node, start, end)
 
-    def callee(self, position: Position, level: int | None) -> Callee:
-        """The callee for a value at a position; the items of a counted array all have the same."""
-        callee = self._callees.get((position, level))
-        if callee is None:
-            callee = self._callees[position, level] = self.positions.callee(position, level)
-        return callee
-
-    def before(self, position: Position, level: int | None, end: int) -> int:
+    def _before(self, position: Position, level: int | None, end: int) -> int:
         """The state before a value that is written in its place."""
         key = position, level, end
         start = self._inline.get(key)
@@ -135,11 +149,14 @@ class NetworkWriter:
             self._todo.append(key)
         return start
 
-    def word(self, name: str) -> bytes:
-        """How a name is written."""
+    def _word(self, name: str) -> bytes:
         return constant_text(name, self.positions.marks).encode()
 
-    def constant(self, position: Position) -> bytes | None:
+    def _called(self, entry: Entry, level: int | None) -> bytes | Callee:
+        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
+        return self._constant(entry.value) or self._callee(entry.value, level)
+
+    def _constant(self, position: Position) -> bytes | None:
         """The text of the only value at a position, where it has no children; None if there may be several."""
         content = self.positions.content(position)
         if content.automata or len(content.scalars) != 1:
@@ -149,22 +166,26 @@ class NetworkWriter:
         return few[0].encode() if len(few) == 1 else None
 
 
-class _Entries:
-    """Writes one content automaton after its opening bracket, with marks where it has a register.
+class Entries:
+    """Writes one content automaton and the text that closes it, with marks where it has a register.
 
     For each of its states there are two states of the component: one after an entry, where a comma or the closing
-    bracket comes next, and one after the comma, where an entry must come.
+    bracket comes next, and one after the comma, where an entry must come. ``entry`` writes an entry between two states,
+    and ``lay`` a text of the layout.
     """
 
     def __init__(
-        self, writer: NetworkWriter, automaton: ContentAutomaton, level: int | None, end: int, *, is_array: bool
+        self,
+        builder: ComponentBuilder,
+        automaton: ContentAutomaton,
+        layout: Layout,
+        closing: Node,
+        end: int,
+        entry: Callable[[Entry, int, int], None],
+        lay: Callable[[Node, int, int], None],
     ):
-        self._writer, self._builder = writer, writer.builder
-        self._automaton, self._level, self._end = automaton, level, end
-        self._layout = writer.layout(level)
-        colon = None if writer.calls_space else only_text(self._layout.colon)
-        self._colon = self._layout.colon if colon is None else colon.encode()
-        self._closing = self._layout.close_array if is_array else self._layout.close_object
+        self._builder, self._automaton, self._layout = builder, automaton, layout
+        self._closing, self._end, self._entry, self._lay = closing, end, entry, lay
         self._after: dict[int, int] = {}
         self._before: dict[int, int] = {}
         self._todo: list[int] = []
@@ -176,8 +197,8 @@ class _Entries:
         self._going_on = _reaching([state for state, edges in enumerate(automaton.edges) if edges], skipped_from)
 
     def build(self, opened: int) -> None:
-        """Write the entries and the closing bracket, from the state after the opening one."""
-        self._writer.lay(self._layout.first, opened, self._before_entry(0))
+        """Write the entries and the closing text, from the state after the opening bracket."""
+        self._lay(self._layout.first, opened, self._before_entry(0))
         if 0 in self._ends:
             self._builder.add(self._closing, self._marked(Mark.CLOSE, opened), self._end)
         while self._todo:
@@ -212,11 +233,11 @@ class _Entries:
         if self._layout.space is EMPTY:
             return after
         spaced = self._builder.state()
-        self._writer.lay(self._layout.space, after, spaced)
+        self._lay(self._layout.space, after, spaced)
         return spaced
 
     def _comma(self, spaced: int, before: int) -> None:
-        self._writer.lay(self._layout.comma, self._marked(Mark.MORE, spaced), before)
+        self._lay(self._layout.comma, self._marked(Mark.MORE, spaced), before)
 
     def _marked(self, mark: Mark, start: int) -> int:
         """The state after a mark, where there is a register; else the same state."""
@@ -250,35 +271,6 @@ class _Entries:
     def _any_of(self, entries: Iterable[Entry], before: int, after: int) -> None:
         for entry in entries:
             self._entry(entry, before, after)
-
-    def _entry(self, entry: Entry, start: int, after: int) -> None:
-        """One item, or one member."""
-        writer, builder, register, name = self._writer, self._builder, self._automaton.register, entry.name
-        if register is None:
-            named: tuple[Hashable, ...] = ()
-            if isinstance(name, str):
-                named = writer.word(name), self._colon
-            elif name is not None:
-                start, named = builder.regex(writer.positions.names_text(name), start), (self._colon,)
-            if not writer.is_inline:
-                builder.row((*named, self._value(entry)), start, after)
-            elif named:
-                builder.row(named, start, writer.before(entry.value, self._level, after))
-            else:
-                builder.epsilon(start, writer.before(entry.value, self._level, after))
-        elif name is None:
-            builder.row((Mark.BEGIN, writer.callee(entry.value, self._level), Mark.END), start, after)
-        else:
-            begins = [Mark.BEGIN]
-            if isinstance(register, DifferentNames) and register.high is not None and name in register.required:
-                begins.append(Mark.BEGIN_REQUIRED)
-            text = writer.word(name) if isinstance(name, str) else writer.positions.names_text(name)
-            for begin in begins:
-                builder.row((begin, text, Mark.END, self._colon, self._value(entry)), start, after)
-
-    def _value(self, entry: Entry) -> bytes | Callee:
-        # A constant may tell many alternatives apart: each as a call of its own would be followed for long.
-        return self._writer.constant(entry.value) or self._writer.callee(entry.value, self._level)
 
 
 def _reaching(states: Iterable[int], skipped_from: list[list[int]]) -> set[int]:

@@ -103,11 +103,7 @@ class Normalizer:
         """The losses so far."""
         return list(self._losses.values())
 
-    def lose(self, sub: Subschema, keyword: str, reason: str) -> None:
-        """Note that a keyword will not be enforced."""
-        self.lose_at(sub.pointer, keyword, reason)
-
-    def lose_at(self, pointer: str, keyword: str, reason: str) -> None:
+    def lose(self, pointer: str, keyword: str, reason: str) -> None:
         """Note that a keyword will not be enforced."""
         self._losses.setdefault((pointer, keyword), Loss.within(pointer, keyword, reason))
 
@@ -176,7 +172,7 @@ class Normalizer:
         """
         empty = self.emptiness.verdict(language)
         if empty is None:
-            self.lose_at(pointer, keyword, "takes too long to tell whether any string satisfies all that is said here")
+            self.lose(pointer, keyword, "takes too long to tell whether any string satisfies all that is said here")
         return empty is True
 
     def is_plainly_empty(self, clause: Clause) -> bool:
@@ -213,7 +209,7 @@ class Normalizer:
             return certainly(schema == holds)
         for keyword in schema:
             if keyword in self.documents.left_out:
-                self.lose(sub, keyword, "the metaschema that $schema names has no vocabulary for it")
+                self.lose(sub.pointer, keyword, "the metaschema that $schema names has no vocabulary for it")
         if sub.dialect <= 7 and "$ref" in schema:
             return referred(self, sub, holds)
         if not holds:
@@ -221,7 +217,7 @@ class Normalizer:
             shapes += [apply(self, sub, False) for keyword, apply in APPLY.items() if keyword in schema]
             for keyword in ("multipleOf", "uniqueItems", *_UNEVALUATED):
                 if schema.get(keyword) not in (None, False) or (keyword in _UNEVALUATED and keyword in schema):
-                    self.lose(sub, keyword, "cannot be negated")
+                    self.lose(sub.pointer, keyword, "cannot be negated")
                     shapes.append(UNIVERSE)
             return union(*shapes)
         shape = assertions.holding(self, sub)
@@ -241,7 +237,7 @@ class Normalizer:
         try:
             shape = intersection(first, second, self._pairs)
         except _TooMuch:
-            self.lose(sub, keyword, "has too many combinations of alternatives")
+            self.lose(sub.pointer, keyword, "has too many combinations of alternatives")
             return first
         return self._possible(shape, objects=2)  # a single one is checked later, when all positions are known
 

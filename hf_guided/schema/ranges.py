@@ -14,7 +14,7 @@ from os.path import commonprefix
 from typing import NamedTuple
 
 from ..regex import EMPTY, NOTHING, CharSet, Node, alt, both, chars, complement, concat, repeat, text
-from .shapes import NumberClause
+from .shapes import Clause, NumberClause
 
 MAX_ENDINGS = 1000  # last digits to list for multipleOf
 DIGIT, NONZERO = (chars(CharSet.of(digits)) for digits in ("0123456789", "123456789"))
@@ -256,9 +256,10 @@ def digits_between(first: str, last: str) -> Node:
 # -- multiples ---------------------------------------------------------------------------------------------------------
 
 
-def undecided_factors(clause: NumberClause) -> tuple[Decimal, ...]:
-    """The factors that plain digits cannot decide (3, 0.7 ...)."""
-    return tuple(factor for factor in clause.factors if clause.values is None and multiples(factor) is None)
+def undecided_factors(clause: Clause) -> tuple[Decimal, ...]:
+    """The factors of numbers that plain digits cannot decide (3, 0.7 ...)."""
+    factors = clause.factors if isinstance(clause, NumberClause) and clause.values is None else ()
+    return tuple(factor for factor in factors if multiples(factor) is None)
 
 
 def remainder_states(factor: Decimal) -> int:

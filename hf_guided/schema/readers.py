@@ -22,12 +22,17 @@ def malformed(sub: Subschema, keyword: str, expected: str) -> NoReturn:
     )
 
 
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number: true and false are none."""
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
+
+
 def count(sub: Subschema, keyword: str) -> int | None:
     """A number of characters, items or members; 2.0 is 2."""
     value = _value(sub, keyword)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)) or value < 0 or value != int(value):
+    if not is_number(value) or value < 0 or value != int(value):
         malformed(sub, keyword, "a whole number of 0 or more")
     return int(value)
 
@@ -37,7 +42,7 @@ def number(sub: Subschema, keyword: str) -> Decimal | None:
     value = _value(sub, keyword)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+    if not is_number(value):
         malformed(sub, keyword, "a number")
     exact = Decimal(value)
     if exact.adjusted() >= MAX_DIGITS:
@@ -82,8 +87,6 @@ def types(sub: Subschema) -> tuple[str, ...] | None:
     value = _value(sub, "type")
     if value is None:
         return None
-    if type(value) is str and value in _TYPES:
-        return (value,)
     listed = value if isinstance(value, list) else [value]
     if not listed or not all([isinstance(name, str) and name in _TYPES for name in listed]):
         malformed(sub, "type", f"one of {', '.join(sorted(_TYPES))}, or a list of those")

@@ -78,7 +78,7 @@ def language_of(clause: Clause, spelling: Spelling, marks: tuple[str, ...] = ())
     listed = listed_texts(clause, spelling, marks)
     if listed is not None:
         return alt(*map(_counted_text, listed))
-    return _unlisted(clause, spelling, marks) if has_language(clause) else None
+    return None if undecided_factors(clause) else _unlisted(clause, spelling, marks)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Values(LaterLanguage):
     """The values of some clauses, by which an RTN may call their texts before they are worked out.
 
     Args:
-        clauses: of values without children; see ``has_language``.
+        clauses: of values without children, and without ``undecided_factors``.
         spelling: which texts of a value there are.
         marks: what none of the texts holds.
     """
@@ -102,11 +102,6 @@ class Values(LaterLanguage):
         """The texts of the values."""
         languages = [language_of(clause, self.spelling, self.marks) for clause in self.clauses]
         return alt(*filter(None, languages))
-
-
-def has_language(clause: Clause) -> bool:
-    """Whether ``language_of`` has one."""
-    return not isinstance(clause, NumberClause) or not undecided_factors(clause)
 
 
 @tree_cache(maxsize=4096)

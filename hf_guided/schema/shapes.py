@@ -233,11 +233,6 @@ class Contains(NamedTuple):
     origin: tuple[str, str]
     evaluates: bool = True  # whether these items count as evaluated; False under a negation
 
-    @property
-    def counts(self) -> bool:
-        """Whether it requires anything."""
-        return self.low > 0 or self.high is not None
-
 
 @dataclass(frozen=True)
 class ArrayClause(_Clause):

@@ -37,9 +37,7 @@ _FREE = 90  # characters that have one byte in a JSON string
 def size_of_content(content: Content, marks: tuple[str, ...]) -> int | None:
     """About how many states and moves there are, those of what is called aside; None if that is not known.
 
-    Args:
-        content: of a position.
-        marks: what no string holds.
+    ``marks`` are what no string holds.
     """
     sides = max(len(content.arrays), len(content.objects))
     if sides > _MOST_SIDES:

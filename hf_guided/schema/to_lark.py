@@ -280,5 +280,5 @@ class _SchemaWriter:
         if language is not None:
             return language
         assert isinstance(clause, NumberClause), "other values need no counting"
-        self._n.lose_at(clause.origin, "multipleOf", "digits do not decide this factor; only native counts")
+        self._n.lose(clause.origin, "multipleOf", "digits do not decide this factor; only native counts")
         return self._language(replace(clause, factors=()))

@@ -24,7 +24,6 @@ from .ranges import remainder_states, undecided_factors
 from .scalars import (
     LongString,
     Values,
-    has_language,
     language_of,
     long_string,
     long_string_of_language,
@@ -58,10 +57,8 @@ class Positions:
     """The positions of a schema, each with exactly its texts.
 
     Args:
-        n: the schema; what cannot be said is lost there.
+        n, closed, key_order: see ``ContentWriter``.
         style: how values are written.
-        closed: whether objects that declare properties and do not speak of others have no others.
-        key_order: of the members of an object.
         schema: a name, where one network has several.
         marks: what none of the texts holds, see ``without``.
         max_depth: see ``within_depth``.
@@ -130,11 +127,7 @@ class Positions:
         return Content(arrays=content.arrays) if inside.only == "array" else Content(objects=content.objects)
 
     def reached(self, starts: Iterable[Inside]) -> Iterator[tuple[Inside, Content]]:
-        """All positions that values have, each once for each level that it has, and their contents.
-
-        Args:
-            starts: the outermost ones.
-        """
+        """All positions of values, from the outermost ``starts`` on, each once for each level, and their contents."""
         todo = list(starts)
         seen = set(todo)
         while todo:
@@ -191,13 +184,7 @@ class Positions:
         return self.content(track.position).automata[track.number]
 
     def track(self, position: Position, level: int | None, automaton: ContentAutomaton) -> Track:
-        """The track of a content automaton of a position.
-
-        Args:
-            position: the position.
-            level: how many brackets are open around the array or object, where that is known.
-            automaton: the content automaton.
-        """
+        """The track of a content automaton of a position, with ``level`` open brackets around, where that is known."""
         inside = None if level is None else level + 1
         automata = self.content(position).automata
         number = next(i for i, other in enumerate(automata) if other is automaton)
@@ -231,11 +218,7 @@ class Positions:
 
     @too_deep_is_a_limit()
     def build(self, callee: Inside | Track | LongString, builder: ComponentBuilder) -> tuple[int, int]:
-        """Build the automaton of a callee.
-
-        Returns:
-            The state before its text, and the one after it.
-        """
+        """Build the automaton of a callee; return the state before its text, and the one after it."""
         if isinstance(callee, LongString):
             return self._long_string(callee, builder)
         start, end = builder.state(), builder.state()
@@ -244,7 +227,7 @@ class Positions:
             NetworkWriter(self, builder).entries(self.automaton(callee), callee.level, start, end, is_array=is_array)
         else:
             writer = NetworkWriter(self, builder, is_inline=callee.only is None and self._is_inline(callee.position))
-            writer.write(self.content_of(callee), callee.position, callee.level, start, end)
+            writer.write(callee, start, end)
         return start, end
 
     def _is_inline(self, position: Position) -> bool:
@@ -286,15 +269,10 @@ class Positions:
         return None if self.long_string(clause) else language_of(clause, self.style.spelling, self.marks)
 
     def _is_regular(self, clause: Clause) -> bool:
-        return has_language(clause) and not self.long_string(clause)
+        return not undecided_factors(clause) and not self.long_string(clause)
 
     def long_string(self, clause: Clause, closing: str | None = None) -> LongString | None:
-        """The component of a string that a register counts; None if there is none.
-
-        Args:
-            clause: of values without children.
-            closing: the mark after a string whose characters are written as they are; None for a JSON string.
-        """
+        """The component of a string that a register counts, or None; for ``closing`` see ``LongString``."""
         counts = closing is None and self._counts_languages
         string = long_string_of_language(clause, self.style.spelling, self.name) if counts else None
         if string is None:

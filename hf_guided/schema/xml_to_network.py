@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ..automaton.emptiness import Emptiness
 from ..automaton.rtn import ComponentBuilder
 from ..constraints.tool_xml import NAME, XmlStyle
 from ..errors import InvalidConstraint, Loss, UnsupportedConstraint
-from ..regex import NOTHING, Node, alt, both, concat, matches, only_text, parse_fullmatch, text
-from .content_automata import ContentAutomaton, Edge, Entry
+from ..regex import EMPTY, NOTHING, Node, alt, both, concat, matches, only_text, parse_fullmatch, text
+from .content_automata import Entry
 from .grammar import Content
-from .network_writer import Inside
+from .layout import Layout
+from .network_writer import Entries, Inside
 from .scalars import without
-from .shapes import BooleanClause, Clause, Kind, NullClause, NumberClause, Position, StringClause, canonical_strings
+from .shapes import KINDS, Clause, Kind, NumberClause, Position, StringClause, canonical_strings
 from .to_network import Positions
 
 _ANY_NAME = parse_fullmatch(NAME)
-_KINDS: tuple[tuple[type[Clause], Kind], ...] = (
-    (NullClause, "null"),
-    (BooleanClause, "boolean"),
-    (NumberClause, "number"),
-    (StringClause, "string"),
-)
+_NOTHING_BETWEEN = Layout(*[EMPTY] * 7)  # elements follow one another
 
 
 class ElementPositions:
@@ -66,43 +63,14 @@ class ElementPositions:
         if not automata:
             raise InvalidConstraint("a tool's arguments are an object, and this schema allows none")
         for automaton in automata:
-            self._automaton(automaton, start, end, builder)
+            if automaton.register is not None:
+                loss = Loss.within(*automaton.register.origin, "is not kept where items or members are elements")
+                raise UnsupportedConstraint("elements have no registers", [loss])
+            element = partial(self._element, builder)
+            Entries(builder, automaton, _NOTHING_BETWEEN, EMPTY, end, element, builder.add).build(start)
         return start, end
 
-    def _automaton(self, automaton: ContentAutomaton, start: int, end: int, builder: ComponentBuilder) -> None:
-        if automaton.register is not None:
-            reason = "is not kept where items or members are elements"
-            raise UnsupportedConstraint("elements have no registers", [Loss.within(*automaton.register.origin, reason)])
-        states = [builder.state() for _ in automaton.edges]
-        builder.epsilon(start, states[0])
-        for state in automaton.accepting:
-            builder.epsilon(states[state], end)
-        for state, (edges, skips) in enumerate(zip(automaton.edges, automaton.skips, strict=True)):
-            for target in skips:
-                builder.epsilon(states[state], states[target])
-            for edge in edges:
-                self._run(edge, states[state], states[edge.target], builder)
-
-    def _run(self, edge: Edge, start: int, end: int, builder: ComponentBuilder) -> None:
-        """``low`` to ``high`` elements in a row."""
-        state = builder.state()
-        builder.epsilon(start, state)
-        for count in range(1, edge.low if edge.high is None else edge.high):
-            state = self._one_of(edge, state, builder)
-            if count >= edge.low:
-                builder.epsilon(state, end)
-        last = self._one_of(edge, state, builder)
-        if edge.high is None:
-            builder.epsilon(last, state)
-        builder.epsilon(last, end)
-
-    def _one_of(self, edge: Edge, start: int, builder: ComponentBuilder) -> int:
-        end = builder.state()
-        for entry in edge.entries:
-            self._element(entry, start, end, builder)
-        return end
-
-    def _element(self, entry: Entry, start: int, end: int, builder: ComponentBuilder) -> None:
+    def _element(self, builder: ComponentBuilder, entry: Entry, start: int, end: int) -> None:
         content = self._positions.content(entry.value)
         elements, called = self._whole(entry, content)
         containers = _containers(content)
@@ -132,8 +100,8 @@ class ElementPositions:
         """
         of_kind: dict[Kind, Node] = {}
         called: list[tuple[Kind, list[Clause]]] = []
-        for kind_of_clause, kind in _KINDS:
-            clauses = [clause for clause in content.scalars if isinstance(clause, kind_of_clause)]
+        for kind in KINDS:
+            clauses = [clause for clause in content.scalars if clause.kind == kind]
             languages = [
                 self._raw(clause) if isinstance(clause, StringClause) else self._positions.language(clause)
                 for clause in clauses

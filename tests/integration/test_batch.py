@@ -67,6 +67,19 @@ def written(parts: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in parts.glob("*.jsonl"))
 
 
+def kill_at_work(command: list[str], parts: Path, rows: int) -> None:
+    """Run a job of so many rows, and kill it when it has written more answers, but not all."""
+    before = written(parts)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    while written(parts) == before and process.poll() is None:
+        time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
+    assert process.poll() is None, process.communicate()[0].decode()
+    kill(process)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert before < written(parts) < rows
+
+
 @pytest.mark.slow  # test_batch_faults.py interrupts a job in every run
 def test_a_job_that_was_killed_three_times_ends_as_one_that_was_not(tmp_path: Path) -> None:
     rows = 150
@@ -74,15 +87,7 @@ def test_a_job_that_was_killed_three_times_ends_as_one_that_was_not(tmp_path: Pa
     command = [*LAUNCH, *job(tmp_path / "killed", rows)]
     parts = tmp_path / "killed" / "out.jsonl.parts"
     for _ in range(3):
-        before = written(parts)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        while written(parts) == before and process.poll() is None:
-            time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
-        assert process.poll() is None, process.communicate()[0].decode()
-        kill(process)
-        assert process.stdout is not None
-        process.stdout.close()
-        assert before < written(parts) < rows
+        kill_at_work(command, parts, rows)
         assert not (tmp_path / "killed" / "out.jsonl").exists()
     last = subprocess.run(command, capture_output=True, text=True)
     assert last.returncode == 0, last.stdout + last.stderr

@@ -9,9 +9,7 @@ import json
 import re
 import shutil
 import struct
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from hf_guided.cli import commands as cli
 from hf_guided.cli.batch.formats import ENDINGS, open_table
 from hf_guided.cli.batch.tables import BadRow
 from hf_guided.generation.row_answers import RowAnswers
-from tests.integration.test_batch import kill, written
+from tests.integration.test_batch import kill_at_work
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
 ROWS = [
@@ -349,16 +347,8 @@ def test_a_job_killed_twice_ends_in_the_same_bytes(format_name: str, tmp_path: P
     given = arguments(source, target, "--temperature", "2", "--seed", "5")
     parts = tmp_path / f"{target.name}.parts"
     for _ in range(2):
-        before = written(parts)
-        command = [sys.executable, "-m", "hf_guided", *given]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        while written(parts) == before and process.poll() is None:
-            time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
-        assert process.poll() is None, process.communicate()[1].decode()
-        kill(process)
-        assert process.stderr is not None
-        process.stderr.close()
-        assert before < written(parts) < 150 and not target.exists()
+        kill_at_work([sys.executable, "-m", "hf_guided", *given], parts, 150)
+        assert not target.exists()
     assert cli.main(given) == 0
     assert not parts.exists()
     (tmp_path / "whole").mkdir()

@@ -26,8 +26,8 @@ from hf_guided.backends.compile import Compiler
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.tool_calls import ToolCalls
 from hf_guided.constraints.values import Constraint
-from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.effort import repeats
+from tests.property.strategies import allowed
 from tests.property.test_canonical_numbers import assert_canonical
 from tests.toy import all_bytes
 
@@ -161,15 +161,13 @@ SCHEMAS: dict[str, Any] = {
 def random_text(compiled: CompiledConstraint, seed: int, most: int = 400) -> str:
     """Draw a text from the allowed bytes, uniformly at first, and later with bytes that tend to end it."""
     choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
-    bitmask = allocate_bitmask(1, 257)
     patience = choose.choice([0, 5, 30, 80])
     while True:
-        matcher.fill_next_token_bitmask(bitmask, 0)
-        allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
-        assert allowed, f"a dead end after {bytes(taken)!r}"
+        possible = allowed(matcher)
+        assert possible, f"a dead end after {bytes(taken)!r}"
         if len(taken) >= patience:
-            allowed = [byte for byte in (256, *b'"]}') if byte in allowed] or allowed
-        byte = choose.choice(allowed) if len(taken) < patience else allowed[choose.randrange(len(allowed))]
+            possible = [byte for byte in (256, *b'"]}') if byte in possible] or possible
+        byte = choose.choice(possible)
         if byte == 256:
             return taken.decode()
         assert len(taken) < most, f"no end of {bytes(taken)!r}"
@@ -342,16 +340,14 @@ def test_only_the_end_marker_is_escaped_in_strings() -> None:
 @pytest.mark.parametrize("name", ["number", "bounds", "time", "record", "cents", "anything", "thirds"])
 def test_text_within_a_budget_is_canonical(name: str) -> None:
     compiled = NATIVE.compile(hg.JsonSchema(SCHEMAS[name]))
-    bitmask = allocate_bitmask(1, 257)
     needed = compiled.matcher().min_tokens_to_finish()
     assert needed is not None
     for seed in range(8):
         choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
         budget = needed + choose.randrange(25)
         for left in range(budget, 0, -1):
-            matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=left)
-            allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
-            preferred = [byte for byte in allowed if byte in tuple(b"0123456789.e-+")] or allowed
+            possible = allowed(matcher, left)
+            preferred = [byte for byte in possible if byte in tuple(b"0123456789.e-+")] or possible
             byte = choose.choice(preferred)
             if byte == 256:
                 break

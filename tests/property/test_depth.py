@@ -16,8 +16,8 @@ from hf_guided.backends.matcher import Matcher
 from hf_guided.backends.network import NetworkBackend
 from hf_guided.constraints.values import JsonSchema
 from hf_guided.errors import CompileLimitExceeded, InvalidConstraint
-from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests.pairs import once_each
+from tests.property.strategies import allowed
 from tests.toy import all_bytes
 
 NATIVE = NetworkBackend(all_bytes())
@@ -78,13 +78,6 @@ SCHEMAS: dict[str, Any] = {
 def accepts(compiled: CompiledConstraint, text: str) -> bool:
     matcher = compiled.matcher()
     return all(map(matcher.accept_token, text.encode())) and matcher.is_completed()
-
-
-def allowed(matcher: Matcher, tokens_left: int | None = None) -> list[int]:
-    bitmask = allocate_bitmask(1, STOP + 1)
-    matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=tokens_left)
-    found: list[int] = unpack(bitmask, STOP + 1)[0].nonzero().flatten().tolist()
-    return found
 
 
 def texts(matcher: Matcher, before: bytes = b"") -> Iterator[str]:

@@ -17,7 +17,7 @@ from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.backends.xgrammar import XGrammarBackend
 from hf_guided.constraints.values import laid_out
-from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
+from tests.property.strategies import allowed
 from tests.property.test_canonical_spelling import CASES, NATIVE, VOCABULARY, accepts, random_text
 
 LAYOUTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -87,12 +87,10 @@ def test_random_texts_have_the_layout() -> None:
 def most_indented_text(compiled: CompiledConstraint, seed: int) -> str:
     """Write a text with as many line breaks and as much indentation as possible, of at most 3000 bytes."""
     choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
-    bitmask = allocate_bitmask(1, 257)
     blank = choose.choice([b"\n ", b"\n\t"])
     while len(taken) < 3000:
-        matcher.fill_next_token_bitmask(bitmask, 0)
-        allowed = unpack(bitmask, 257)[0].nonzero().flatten().tolist()
-        preferred = [byte for byte in allowed if byte in tuple(blank)] or allowed
+        possible = allowed(matcher)
+        preferred = [byte for byte in possible if byte in tuple(blank)] or possible
         byte = choose.choice(preferred)
         if byte == 256:
             break
@@ -185,12 +183,10 @@ def test_text_within_a_budget_is_indented() -> None:
     compiled = NATIVE.compile(hg.JsonSchema(RECORD | {"required": ["item", "more"]}, indent=2))
     shortest = json.dumps({"item": {}, "more": []}, indent=2)
     assert compiled.matcher().min_tokens_to_finish() == len(shortest) + 1
-    bitmask = allocate_bitmask(1, 257)
     for seed in range(10):
         choose, matcher, taken = random.Random(seed), compiled.matcher(), bytearray()
         for left in range(len(shortest) + 1 + choose.randrange(200), 0, -1):
-            matcher.fill_next_token_bitmask(bitmask, 0, tokens_left=left)
-            byte = choose.choice(unpack(bitmask, 257)[0].nonzero().flatten().tolist())
+            byte = choose.choice(allowed(matcher, left))
             if byte == 256:
                 break
             assert matcher.accept_token(byte)

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints.load import add_model
-from ..arguments import (
-    add_chat_options,
-    add_constraint,
-    add_max_new_tokens,
-    add_temperature,
-    exit_codes,
-    positive,
-    seed,
-)
+from ..arguments import add_chat_options, add_constraint, add_sampling, exit_codes, positive
 
 FORMATS = ("jsonl", "csv", "parquet", "datasets")
 
@@ -97,7 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a row's own JSON Schema or response_format, if it has one (default: response_format, if there is one)",
     )
-    parser.add_argument("--chat", action="store_true", help="send texts as a user's message, by the chat template")
     add_chat_options(parser)
     parser.add_argument(
         "--documents-column",
@@ -106,11 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a row's documents, for its chat (%(default)s)",
     )
     parser.add_argument("--batch-size", type=positive(int), default=8, metavar="N", help="rows at once (%(default)s)")
-    add_max_new_tokens(parser)
-    add_temperature(parser)
+    add_sampling(parser)
     parser.add_argument("--top-p", type=positive(float), help="of the samples (default: as the generation config says)")
-    parser.add_argument("--seed", type=seed, default=0, help="of the samples (%(default)s)")
-    parser.add_argument("--backend", default="auto", help="auto, or the name of a grammar engine (%(default)s)")
     parser.add_argument(
         "--log-mass", action="store_true", help="fill the column log_mass: how much of the probability the format left"
     )

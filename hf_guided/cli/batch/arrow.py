@@ -24,15 +24,12 @@ _TOGETHER = 1000  # rows in memory
 _BAD_VALUES = pa.ArrowException, ValueError, OverflowError  # no UTF-8, or a time past the last year
 # Columns of answers that are no texts.
 _PLAIN = {"tokens": pa.int64(), "shortened": pa.bool_(), "thinking_cut": pa.bool_(), "log_mass": pa.float64()}
+_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 _Group = tuple[int, Callable[[list[str]], Iterable[Any]]]  # rows that are damaged together, and what reads columns
 
 
 def parquet_table(file: Path) -> Table:
-    """The rows of a Parquet file.
-
-    Raises:
-        ValueError: it is none, or two columns have one name.
-    """
+    """The rows of a Parquet file; raises ValueError where it is none, or two columns have one name."""
     parquet = pq.ParquetFile(file)
 
     def group(number: int) -> _Group:
@@ -43,11 +40,7 @@ def parquet_table(file: Path) -> Table:
 
 
 def datasets_table(folder: Path) -> Table:
-    """The rows of a folder of ``Dataset.save_to_disk``.
-
-    Raises:
-        UsageError: the folder has several splits.
-    """
+    """The rows of a folder of ``Dataset.save_to_disk``; raises UsageError where it has several splits."""
     import datasets
 
     loaded = datasets.load_from_disk(str(folder))
@@ -104,11 +97,7 @@ def _unreadable(error: Exception) -> BadRow:
 
 
 def check_types(schema: pa.Schema, prompt_column: str, constraint_column: str) -> None:
-    """See that there are texts or lists of messages, and JSON as text if there are constraints.
-
-    Raises:
-        UsageError: a column is of another type.
-    """
+    """Raise UsageError unless prompts are texts or lists of messages, and constraints are JSON as text."""
     kind = schema.field(prompt_column).type
     if not (_is_text(kind) or (_is_list(kind) and pa.types.is_struct(kind.value_type))):
         raise UsageError(
@@ -121,11 +110,7 @@ def check_types(schema: pa.Schema, prompt_column: str, constraint_column: str) -
 
 
 def check_copied(schema: pa.Schema, columns: Sequence[str], output_format: str) -> None:
-    """See that these columns can be written.
-
-    Raises:
-        UsageError: one is of a type that the format does not have.
-    """
+    """Raise UsageError where one of these columns is of a type that the output format does not have."""
     for name in columns:
         kind = schema.field(name).type
         if output_format == "datasets":
@@ -219,11 +204,7 @@ def _typed(table: Table, columns: Sequence[str]) -> Table:
 
 
 def _type(kinds: set[type]) -> pa.DataType:
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds == {int}:
-        return pa.int64()
-    return pa.float64() if kinds == {float} else pa.string()
+    return _TYPES.get(next(iter(kinds)), pa.string()) if len(kinds) == 1 else pa.string()
 
 
 def _texts(values: Sequence[str | None]) -> list[str | None]:

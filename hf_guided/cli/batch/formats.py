@@ -46,11 +46,7 @@ def format_of(path: PurePath, name: str | None, flag: str) -> str:
 
 
 def open_table(path: Path, format_name: str) -> Table:
-    """The rows of a data set, in one of ``FORMATS``.
-
-    Raises:
-        UsageError: it cannot be read, or is of another format.
-    """
+    """The rows of a data set, in one of ``FORMATS``; raises UsageError where it cannot be read as that."""
     try:
         if is_text(format_name):
             return _TABLES[format_name](path)

@@ -171,11 +171,7 @@ class Parts:
             )
 
     def commits(self) -> dict[str, Any]:
-        """The commits which ``agree`` has written down.
-
-        Raises:
-            UsageError: they cannot be read.
-        """
+        """The commits which ``agree`` has written down; raises UsageError where they cannot be read."""
         if not self._state.exists():
             raise UsageError(f"a process does not see {self.folder}: --output has to be on a disk that all share")
         return self._read_state("commits")

@@ -53,15 +53,7 @@ class _Job(NamedTuple):
 
 
 def run(arguments: argparse.Namespace, program: str) -> int:
-    """Run one process of a job.
-
-    Args:
-        arguments: those of ``arguments.add_arguments``.
-        program: its name, for messages.
-
-    Returns:
-        The exit code.
-    """
+    """Run one process of a job, whose name in messages is ``program``, and return the exit code."""
     cpu = arguments.device == "cpu" or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     state = PartialState(cpu=cpu, timeout=_PATIENCE)
     try:
@@ -160,11 +152,7 @@ def _settings_of(arguments: argparse.Namespace) -> RowSettings:
 
 
 def _columns(arguments: argparse.Namespace, table: Table, output_format: str) -> list[str]:
-    """The columns to be copied.
-
-    Raises:
-        UsageError: a column is not there, or does not hold what it is for.
-    """
+    """The columns to be copied; raises UsageError where a column is not there, or does not hold what it is for."""
     table.check([arguments.prompt_column], "--prompt-column")
     if arguments.constraint_column is not None:
         table.check([arguments.constraint_column], "--constraint-column")
@@ -285,12 +273,7 @@ class _Worker:
 
 
 def request_of(values: Row, arguments: argparse.Namespace, default: Constraint | None) -> RowRequest:
-    """Read the request of a row.
-
-    Args:
-        values: of the row, or why it has none.
-        arguments: of the command line: which column is what, and the layout of JSON in a row's own constraint.
-        default: the constraint of rows without one of their own.
+    """Read the request of a row; ``default`` is the constraint of rows without one of their own.
 
     Raises:
         BadRow: it cannot be read, or there is no prompt.

@@ -44,11 +44,7 @@ class Table:
     pieces: Any = None
 
     def check(self, columns: Sequence[str], flag: str) -> None:
-        """See that columns are there; a table without rows may have any, if it names none.
-
-        Raises:
-            UsageError: one is not.
-        """
+        """Raise UsageError where a column is not there; a table without rows may have any, if it names none."""
         missing = dict.fromkeys(columns)
         seen: dict[str, None] = {}
         for name in self.names() if columns else ():
@@ -62,11 +58,7 @@ class Table:
 
 
 def jsonl_table(file: Path) -> Table:
-    """The rows of JSONL: a JSON object a line; blank lines are no rows.
-
-    Raises:
-        ValueError: the first lines are no JSON.
-    """
+    """The rows of JSONL, a JSON object a line, without blank lines; raises ValueError where the first are no JSON."""
 
     def lines() -> Iterator[tuple[int, bytes]]:
         with file.open("rb") as stream:
