@@ -25,7 +25,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from benchmarks.common import Row, finish, parser, percentiles, schema_rows, table_of, write_csv
@@ -45,15 +45,16 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One schema of the benchmark with its instances."""
+    """One schema with its instances."""
 
     name: str
     schema: Any
     texts: tuple[Text, ...]
+    registry: Mapping[str, Any] = field(default_factory=dict)  # documents that references may name, by URI
 
     @property
     def job(self) -> Job:
-        return Job(self.schema, [one.text for one in self.texts])
+        return Job(self.schema, [one.text for one in self.texts], self.registry)
 
 
 @dataclass
@@ -109,9 +110,11 @@ def load_samples(only: Sequence[str] = (), limit: int | None = None) -> list[Sam
     return [Sample(row["name"], row["schema"], texts_of(row["schema"], row["tests"])) for row in chosen]
 
 
-def in_turns(samples: Sequence[Sample], libraries: Sequence[str]) -> dict[str, list[Judged]]:
+def in_turns(
+    samples: Sequence[Sample], libraries: Sequence[str], vocabulary: str = "tekken"
+) -> dict[str, list[Judged]]:
     """Every library's verdict on every schema."""
-    workers = {name: Worker(name, "tekken") for name in libraries}
+    workers = {name: Worker(name, vocabulary) for name in libraries}
     judged: dict[str, list[Judged]] = {name: [] for name in workers}
     for turn, sample in enumerate(samples):
         # In turns, and not always the same one first.
@@ -173,29 +176,23 @@ def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
     """A row for each reason why a schema does not pass, with the keyword that causes it if known."""
     rows = []
     for one in judged:
-        verdict = one.verdict
+        verdict, texts = one.verdict, one.sample.texts
+        found: list[tuple[str, str, str, str]] = []
         if not one.compiled:
-            for pointer, keyword, reason in verdict.reasons:
-                rows.append(_failure(one, verdict.outcome, pointer, keyword, reason))
-            continue
-        for valid, in_order, what in (
-            (False, True, "invalid accepted"),
-            (True, True, "valid refused, in order"),
-            (True, False, "valid refused, as written"),
-        ):
-            for place in one.wrong(valid, in_order):
-                text = one.sample.texts[place].text
-                if what == "valid refused, as written" and one.sample.texts[place].in_order:
-                    continue  # said already
-                at = verdict.stopped_at[place]
-                where = f"{text[max(0, at - 60) : at]} >>> {text[at : at + 40]}" if valid else text[:100]
-                rows.append(_failure(one, what, "", "order of keys" if not in_order else "", where))
+            found = [(verdict.outcome, *reason) for reason in verdict.reasons or [("", "", "")]]
+        for place in one.wrong(False, in_order=True):
+            found.append(("invalid accepted", "", "", texts[place].text[:100]))
+        # Those in the declared order are wrong as written too, where both come to the same text.
+        for place in dict.fromkeys([*one.wrong(True, in_order=True), *one.wrong(True, in_order=False)]):
+            text, at = texts[place].text, verdict.stopped_at[place]
+            where = f"{text[max(0, at - 60) : at]} >>> {text[at : at + 40]}"
+            if texts[place].in_order:
+                found.append(("valid refused, in order", "", "", where))
+            else:
+                found.append(("valid refused, as written", "", "order of keys", where))
+        names = ("schema", "what", "pointer", "keyword", "reason")
+        rows += [dict(zip(names, (one.sample.name, *row[:3], row[3][:300]), strict=True)) for row in found]
     return rows
-
-
-def _failure(one: Judged, what: str, pointer: str, keyword: str, reason: str) -> dict[str, str]:
-    names = ("schema", "what", "pointer", "keyword", "reason")
-    return dict(zip(names, (one.sample.name, what, pointer, keyword, reason[:300]), strict=True))
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks import bench_regexes, bench_schemas, bench_suite, bench_tags
-from benchmarks.bench_schemas import Judged, Sample, failures, summary, texts_of
-from benchmarks.bench_suite import Group, Instance, mistakes
+from benchmarks.bench_schemas import Judged, Sample, Text, failures, summary, texts_of
+from benchmarks.bench_suite import mistakes
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.processes import resident_bytes
 from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, written
@@ -175,27 +175,28 @@ class TestVerdicts:
 
 
 class TestSuite:
-    tests = (Instance("fits", "1", True), Instance("does not", '"x"', False))
-    group = Group("draft7/type", "a group", {"type": "integer"}, tests, {})
-    never = Group("draft7/not", "nothing fits", False, tests[1:], {})
+    texts = (Text("1", True, True, True), Text('"x"', False, True, True))
+    group = Sample("draft7/type: a group", {"type": "integer"}, texts)
+    never = Sample("draft7/not: nothing fits", False, texts[1:])
 
     @pytest.mark.parametrize(
         ("verdict", "whats"),
         [
             (Verdict("compiled", [], [True, False], [1, 0]), []),
-            (Verdict("compiled", [], [False, True], [0, 3]), ["valid refused", "invalid accepted"]),
+            (Verdict("compiled", [], [False, True], [0, 3]), ["invalid accepted", "valid refused, in order"]),
             (Verdict("refused", [("", "type", "no")]), []),
             (Verdict("unsatisfiable", [("", "", "nothing fits")]), ["unsatisfiable"]),
             (Verdict("timeout"), ["timeout"]),
         ],
     )
     def test_wrong_verdicts_are_mistakes(self, verdict: Verdict, whats: list[str]) -> None:
-        assert [mistake.what for mistake in mistakes(self.group, verdict)] == whats
+        assert [mistake["what"] for mistake in mistakes(Judged(self.group, verdict))] == whats
 
     def test_unsatisfiable_verdict_is_right_for_unsatisfiable_schemas(self) -> None:
         verdict = Verdict("unsatisfiable", [("", "", "nothing fits")])
-        assert mistakes(self.never, verdict) == []
-        row = bench_suite.summary("x", [(self.never, verdict), (self.group, Verdict("refused")), (self.group, verdict)])
+        never, ever = Judged(self.never, verdict), Judged(self.group, verdict)
+        assert mistakes(never) == []
+        row = bench_suite.summary("x", [never, Judged(self.group, Verdict("refused")), ever])
         assert (row["handled"], row["refused"], row["failed"], row["share"]) == (1, 1, 1, "0.3333")
         assert "1 of 3 (33.3%)" in bench_suite.table([row])
 
@@ -303,7 +304,7 @@ def test_forty_grammars_have_texts_of_both_kinds() -> None:
 def test_every_library_judges_texts_of_a_pattern(name: str) -> None:
     """Also the row of a table that is made of the verdict."""
     vocabulary, tokenize = tokenizing("bytes")
-    texts = (bench_regexes.Text("ab12", True, True, True), bench_regexes.Text("ab", False, True, True))
+    texts = (Text("ab12", True, True, True), Text("ab", False, True, True))
     pattern = "root ::= [a-z] root | [0-9]{2}" if name in GRAMMAR_LIBRARIES else r"[a-z]+\d{2}"
     sample = Sample("words", pattern, texts)
     verdict = judge({**REGEX_LIBRARIES, **GRAMMAR_LIBRARIES}[name](vocabulary), sample.job, tokenize)
