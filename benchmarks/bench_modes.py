@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.common import NOT_INSTALLED, Row, finish, installed, markdown_table, parser, python_for
-from benchmarks.libraries import LIBRARIES, Constraint, NotSupported, lm_format_enforcer_import_error
+from benchmarks.libraries import LIBRARIES, Constraint, NotSupported
 from benchmarks.modes import CONSTRAINTS, MODES, Bench, WrongOutput, finished_text, problem, run_once
 from benchmarks.processes import JobProcess, Killed, quiet, serve
 from tests.vocabularies import demo
@@ -153,11 +153,6 @@ def main() -> None:
     cells.sort(key=lambda cell: (arguments.mode.index(cell.mode), arguments.library.index(cell.library)))
     rows = [{**asdict(cell), "version": installed(LIBRARIES[cell.library].package)} for cell in cells]
     finish(arguments, rows, table(rows), whole=(arguments.library, arguments.mode) == (there, list(MODES)))
-    for library in arguments.library:
-        if LIBRARIES[library].remark:
-            print(f"- {library}: {LIBRARIES[library].remark}.")
-    if "lm-format-enforcer" in arguments.library and (error := lm_format_enforcer_import_error()):
-        print(f"- importing lmformatenforcer.integrations.transformers: ImportError: {error}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import Row, finish, parser, percentiles, record12, rounded, table_of, turns
-from benchmarks.schema_peers import model_without_use
+from benchmarks.schema_libraries import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
 Taken = tuple[int, int]  # nanoseconds: wall, CPU

@@ -1,13 +1,12 @@
 """How soon are regular expressions and grammars ready, and how fast are their masks?
 
-    python -m benchmarks.bench_regexes [--grammars] [--only NAME ...] [--backend native ...]
+    python -m benchmarks.bench_regexes [--grammars] [--only NAME ...]
 
 Forty patterns of real kinds (regexes.json), or with ``--grammars`` forty grammars in GBNF as people write them
 (grammars.json), each with texts that match and texts that do not. A text is tokenized with Tekken and walked through
-the masks: one that matches must pass, another must be refused somewhere. hf-guided compiles by ``Guide.compile`` with
-its default options, by each backend named, as a processor does, and with a limit of 512 tokens as ``hg.generate`` does;
-llguidance reads patterns through its own front end. The processes, the turns, "ready" and the limits are those of
-bench_schemas.py.
+the masks: one that matches must pass, another must be refused somewhere. hf-guided compiles as a processor does, and
+with a limit of 512 tokens as ``hg.generate`` does; grammars also with backend="xgrammar". llguidance reads patterns
+through its own front end. The processes, the turns, "ready" and the limits are those of bench_schemas.py.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from typing import Any
 
 from benchmarks.bench_schemas import Judged, Sample, Text, in_turns
 from benchmarks.common import Row, finish, markdown_table, parser, percentiles
-from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES, HFGuided, SchemaLibrary
-
-BACKENDS = ("native", "llguidance", "xgrammar")
+from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES
 
 
 def load_patterns(only: Sequence[str] = ()) -> list[Sample]:
@@ -95,15 +92,11 @@ def main() -> None:
     made = parser(__doc__, "regexes.csv")
     made.add_argument("--grammars", action="store_true", help="grammars, not regular expressions")
     made.add_argument("--only", nargs="+", default=[], metavar="NAME")
-    made.add_argument("--backend", nargs="+", choices=BACKENDS, default=["native"], help="of hf-guided")
     arguments = made.parse_args()
-    known: dict[str, type[SchemaLibrary]] = GRAMMAR_LIBRARIES if arguments.grammars else REGEX_LIBRARIES
-    kind, load = ("grammar", load_grammars) if arguments.grammars else ("regex", load_patterns)
+    kind, load, libraries = "regex", load_patterns, list(REGEX_LIBRARIES)
     if arguments.grammars:
+        kind, load, libraries = "grammar", load_grammars, list(GRAMMAR_LIBRARIES)
         arguments.results = arguments.results.with_name("grammars.csv")
-    libraries = [
-        name for name, one in known.items() if not issubclass(one, HFGuided) or one.backend in arguments.backend
-    ]
     samples = load(arguments.only)
     judged = in_turns(samples, libraries)
     rows = [line(name, judged[name][i], kind) for i in range(len(samples)) for name in libraries]

@@ -340,9 +340,6 @@ def main() -> None:
             )
     rows = result_rows(figures, versions)
     finish(arguments, rows, table(rows), whole=arguments.measure == list(PARTS))
-    for name in there:
-        if LIBRARIES[name].remark:
-            print(f"- {name}: {LIBRARIES[name].remark}.")
 
 
 if __name__ == "__main__":

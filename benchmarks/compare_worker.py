@@ -48,7 +48,7 @@ from benchmarks.libraries import (
 )
 from benchmarks.modes import finished_text, tiny_llama
 from benchmarks.processes import quiet, serve
-from benchmarks.schema_peers import model_without_use
+from benchmarks.schema_libraries import model_without_use
 from tests.vocabularies import demo, fast_tekken
 
 CASES: dict[str, Callable[[], Case]] = {"its own tasks": demo_examples, "record12": lambda: demo_record(300)}

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import hf_guided as hg
+from benchmarks.libraries import lm_format_enforcer_integration
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.backends.compile import Compiler
 from hf_guided.constraints.json_style import KeyOrder, Spelling, Whitespace
@@ -283,6 +284,50 @@ class XGrammar(SchemaLibrary):
         return MatcherWalk(matcher, self.bitmask)
 
 
+SCHEMA_LIBRARIES: dict[str, type[SchemaLibrary]] = {
+    one.name: one
+    for one in (
+        HFGuided,
+        HFGuidedLimited,
+        HFGuidedAnySpelling,
+        HFGuidedAnyText,
+        LLGuidance,
+        LLGuidanceLenient,
+        XGrammar,
+    )
+}
+
+
+# -- libraries of generate() -------------------------------------------------------------------------------------------
+
+
+class Outlines(SchemaLibrary):
+    """The index that ``outlines.Generator`` builds with its default engine."""
+
+    name = package = "outlines"
+
+    def __init__(self, vocabulary: Vocabulary):
+        import outlines
+        import outlines_core
+        from outlines.backends.outlines_core import OutlinesCoreBackend
+
+        super().__init__(vocabulary)
+        self._core = outlines_core
+        tokenizer = vocabulary.tokenizer
+        # Once, so that only the index is in the time of a schema: Generator reads the vocabulary again for each.
+        self._backend = OutlinesCoreBackend(outlines.from_transformers(model_without_use(tokenizer), tokenizer))
+
+    def compile(self, schema: Any) -> Walk:
+        try:
+            self._index = self._backend.get_json_schema_logits_processor(json.dumps(schema)).index
+        except (TypeError, ValueError) as error:
+            raise Refused([("", "", str(error)[:200])]) from error
+        return self.again()
+
+    def again(self) -> Walk:
+        return OutlinesWalk(self._core.Guide(self._index), self.bitmask)
+
+
 class OutlinesWalk(Walk):
     """outlines-core's guide."""
 
@@ -305,42 +350,152 @@ class OutlinesWalk(Walk):
         return bool(self._guide.is_finished())
 
 
-SCHEMA_LIBRARIES: dict[str, type[SchemaLibrary]] = {
-    one.name: one
-    for one in (
-        HFGuided,
-        HFGuidedLimited,
-        HFGuidedAnySpelling,
-        HFGuidedAnyText,
-        LLGuidance,
-        LLGuidanceLenient,
-        XGrammar,
-    )
-}
+def model_without_use(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
+    """Outlines wants a model beside the tokenizer; it is never run."""
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape))
+
+
+class LMFormatEnforcer(SchemaLibrary):
+    """The ``TokenEnforcer`` as the transformers integration asks it: with all tokens so far, for a list of tokens."""
+
+    name = package = "lm-format-enforcer"
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        integration = lm_format_enforcer_integration()
+        import lmformatenforcer
+
+        self._lib = lmformatenforcer
+        self._data = integration.build_token_enforcer_tokenizer_data(vocabulary.tokenizer)
+        self._prompt = vocabulary.tokenizer.encode("JSON:")
+        self._stop = vocabulary.stop_token_ids[0]
+
+    def compile(self, schema: Any) -> Walk:
+        self._schema = schema
+        try:
+            return self.again()
+        except (self._lib.LMFormatEnforcerException, NotImplementedError, ValueError) as error:
+            raise Refused([("", "", str(error)[:200])]) from error
+
+    def again(self) -> Walk:
+        # Not the same enforcer: it keeps every prefix it has seen, and a second walk would find its masks made.
+        enforcer = self._lib.TokenEnforcer(self._data, self._lib.JsonSchemaParser(self._schema))
+        return _EnforcerWalk(enforcer, self._prompt, self._stop)
+
+
+class _EnforcerWalk(Walk):
+    def __init__(self, enforcer: Any, prompt: list[int], stop: int):
+        self._enforcer, self._ids, self._stop = enforcer, list(prompt), stop
+
+    def fill(self) -> None:
+        self._allowed = self._enforcer.get_allowed_tokens(self._ids).allowed_tokens
+
+    def allows(self, token_id: int) -> bool:
+        return token_id in self._allowed
+
+    def accept(self, token_id: int) -> bool:
+        self._ids.append(token_id)
+        return True
+
+    def is_completed(self) -> bool:
+        self.fill()
+        return self.allows(self._stop)
+
+
+class Guidance(SchemaLibrary):
+    """``guidance.json`` and the parser of its engine, without the tokens that it would write by itself."""
+
+    name = package = "guidance"
+
+    def __init__(self, vocabulary: Vocabulary):
+        import guidance
+        from guidance._parser import TokenParser
+        from guidance.models._transformers import TransformersTokenizer
+
+        super().__init__(vocabulary)
+        self._json, self._parser = guidance.json, TokenParser
+        self._tokenizer = TransformersTokenizer(vocabulary.tokenizer)
+
+    def compile(self, schema: Any) -> Walk:
+        try:
+            self._grammar = self._json(schema=schema, whitespace_flexible=True).ll_grammar()
+        except (TypeError, ValueError) as error:
+            raise Refused([("", "", str(error)[:200])], "nsatisfiable" in str(error)) from error
+        return self.again()
+
+    def again(self) -> Walk:
+        parser = self._parser(self._grammar, self._tokenizer, enable_backtrack=False, enable_ff_tokens=False)
+        return _ParserWalk(parser)
+
+
+class _ParserWalk(Walk):
+    """The mask is requested when a token is accepted, as in its loop, and awaited in ``fill``."""
+
+    def __init__(self, parser: Any):
+        self._parser = parser
+        # No prompt: it would take back the last token of one, and write it again with the text after it.
+        *_, self._future = parser.process_prompt([])
+
+    def fill(self) -> None:
+        self._mask, self._response, _ = self._future.result()
+
+    def allows(self, token_id: int) -> bool:
+        return self._mask is not None and bool(self._mask[token_id])  # None: the text has ended
+
+    def accept(self, token_id: int) -> bool:
+        *_, self._future = self._parser.advance(token_id)
+        return True
+
+    def is_completed(self) -> bool:
+        self.fill()
+        return bool(self._response.stop or self._parser.is_accepting())
+
+
+SCHEMA_PEERS: dict[str, type[SchemaLibrary]] = {one.name: one for one in (Outlines, LMFormatEnforcer, Guidance)}
+"""Libraries that may take seconds for a schema; they are run over a part of the sample only (compare.py)."""
 
 
 # -- regular expressions and grammars ----------------------------------------------------------------------------------
 
-
-class _Patterns(SchemaLibrary):
-    def warm_up(self, number: int) -> tuple[Any, str]:
-        return rf"[a-z]{{1,{20 + number}}}( .*|\w+)?\d", "ab cd7"
+DEFAULT_LIMIT = 512  # tokens, as hg.generate has by default
 
 
-class HFGuidedRegex(_Patterns, HFGuided):
+class HFGuidedRegex(HFGuided):
+    name = "hf-guided native"
+    backend = "native"
+
     def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.Regex(schema)
 
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        return _pattern(number)
 
-class LLGuidanceRegex(_Patterns, LLGuidance):
+
+class HFGuidedRegexLimited(HFGuidedRegex):
+    name = "hf-guided native, with a limit"
+    limit = DEFAULT_LIMIT
+
+
+class LLGuidanceRegex(LLGuidance):
     name = "llguidance's regex"
 
     def _grammar(self, schema: Any) -> str:
         grammar: str = self._lib.LLMatcher.grammar_from_regex(schema)
         return grammar
 
+    def warm_up(self, number: int) -> tuple[Any, str]:
+        return _pattern(number)
+
+
+def _pattern(number: int) -> tuple[str, str]:
+    return rf"[a-z]{{1,{20 + number}}}( .*|\w+)?\d", "ab cd7"
+
 
 class HFGuidedGrammar(HFGuided):
+    name = "hf-guided native of grammars"
+    backend = "native"
+
     def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.Grammar(schema)
 
@@ -348,18 +503,23 @@ class HFGuidedGrammar(HFGuided):
         return f'root ::= "(" root ")" | [a-z]{{1,{20 + number}}} "\\"" [^"]* "\\""', '(ab"c d")'
 
 
-DEFAULT_LIMIT = 512  # tokens, as hg.generate has by default
+class HFGuidedGrammarLimited(HFGuidedGrammar):
+    name = "hf-guided native of grammars, with a limit"
+    limit = DEFAULT_LIMIT
 
 
-def by_backend(kind: type[HFGuided], what: str, *backends: str) -> dict[str, type[SchemaLibrary]]:
-    """hf-guided by each of its backends, without a limit of tokens and with the one of ``hg.generate``."""
-    limits = {"": None, ", with a limit": DEFAULT_LIMIT}
-    return {
-        name: type(kind.__name__, (kind,), {"name": name, "backend": backend, "limit": limit})
-        for backend in backends
-        for name, limit in ((f"hf-guided {backend}{what}{more}", limit) for more, limit in limits.items())
-    }
+class XGrammarGrammar(HFGuidedGrammar):
+    name = "hf-guided xgrammar of grammars"
+    backend = "xgrammar"
 
 
-REGEX_LIBRARIES = {**by_backend(HFGuidedRegex, "", "native", "llguidance"), LLGuidanceRegex.name: LLGuidanceRegex}
-GRAMMAR_LIBRARIES = by_backend(HFGuidedGrammar, " of grammars", "native", "xgrammar")
+class XGrammarGrammarLimited(XGrammarGrammar):
+    name = "hf-guided xgrammar of grammars, with a limit"
+    limit = DEFAULT_LIMIT
+
+
+_PATTERNS = HFGuidedRegex, HFGuidedRegexLimited, LLGuidanceRegex
+_GRAMMARS = HFGuidedGrammar, HFGuidedGrammarLimited, XGrammarGrammar, XGrammarGrammarLimited
+REGEX_LIBRARIES: dict[str, type[SchemaLibrary]] = {one.name: one for one in _PATTERNS}
+GRAMMAR_LIBRARIES: dict[str, type[SchemaLibrary]] = {one.name: one for one in _GRAMMARS}
+LIBRARIES = SCHEMA_LIBRARIES | SCHEMA_PEERS | REGEX_LIBRARIES | GRAMMAR_LIBRARIES

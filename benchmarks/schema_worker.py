@@ -17,24 +17,8 @@ from typing import Any
 
 from benchmarks.common import python_for
 from benchmarks.processes import JobProcess, Killed, quiet, serve
-from benchmarks.schema_libraries import (
-    GRAMMAR_LIBRARIES,
-    REGEX_LIBRARIES,
-    SCHEMA_LIBRARIES,
-    Reason,
-    Refused,
-    SchemaLibrary,
-    Walk,
-)
-from benchmarks.schema_peers import SCHEMA_PEERS
+from benchmarks.schema_libraries import LIBRARIES, Reason, Refused, SchemaLibrary, Walk
 from hf_guided.vocabulary.tokens import Vocabulary
-
-_LIBRARIES: dict[str, type[SchemaLibrary]] = {
-    **SCHEMA_LIBRARIES,
-    **SCHEMA_PEERS,
-    **REGEX_LIBRARIES,
-    **GRAMMAR_LIBRARIES,
-}
 
 
 @dataclass(frozen=True)
@@ -129,7 +113,7 @@ class Worker:
 
     def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
         command = ["benchmarks.schema_worker", library, vocabulary]
-        self._process = JobProcess(command, limit_s, limit_bytes, python_for(_LIBRARIES[library].package))
+        self._process = JobProcess(command, limit_s, limit_bytes, python_for(LIBRARIES[library].package))
 
     def __call__(self, job: Job) -> Verdict:
         """Run one job, within the limits."""
@@ -147,7 +131,7 @@ def main() -> None:
     quiet()
     name, vocabulary = sys.argv[1:]
     known, tokenize = tokenizing(vocabulary)
-    library = _LIBRARIES[name](known)
+    library = LIBRARIES[name](known)
     for number in range(5):  # first calls import, start threads, build tables
         schema, text = library.warm_up(number)
         judge(library, Job(schema, [text]), tokenize)
