@@ -74,7 +74,6 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the logits, which a copy reads and writes."""
         return self.logits.numel() * self.logits.element_size()
 
     def masked(self) -> Tensor:
@@ -142,12 +141,7 @@ PEERS: dict[str, dict[str, Make]] = {
 
 
 def all_sides(device: torch.device, peers: list[str] | None = None) -> dict[str, Make]:
-    """Ours, the bounds and the others on this kind of device.
-
-    Args:
-        device: where the logits are.
-        peers: only these; None: all.
-    """
+    """Ours, the bounds and the other libraries' kernels on this kind of device; of these only ``peers``, or all."""
     others = {name: make for name, make in PEERS[device.type].items() if peers is None or name in peers}
     return {OURS: ours, CLONE: clone, FILL: fill, **others}
 
@@ -168,13 +162,7 @@ def buffers_needed(nbytes: int, rotated: int = ROTATED_BYTES) -> int:
 
 
 def time_calls(calls: Sequence[Call], device: torch.device, *, replays: int) -> list[float]:
-    """Microseconds a call, one entry for each replay of all of them.
-
-    Args:
-        calls: each on the next buffer.
-        device: where they run.
-        replays: how many are timed, after some that are not.
-    """
+    """Microseconds a call, each on the next buffer: one entry for each replay of all of them."""
     timed = _graph_replays(calls) if device.type == "cuda" else _plain_replays(calls)
     return [timed() / len(calls) for _ in range(_WARM_UPS + replays)][_WARM_UPS:]
 
@@ -214,7 +202,6 @@ def _graph_replays(calls: Sequence[Call]) -> Callable[[], float]:
 
 
 def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
-    """Columns of a row of results."""
     found = zip(("p20_us", "p50_us", "p80_us"), percentiles(microseconds, 20, 50, 80), strict=True)
     return {name: f"{value:.3f}" for name, value in found}
 
@@ -224,8 +211,6 @@ def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes and repetitions of the measurement."""
-
     vocabularies: Sequence[int]  # widths of the logits
     batches: Sequence[int]  # numbers of rows
     rotated: int  # bytes of logits that calls take in turn
@@ -261,7 +246,6 @@ def measured_rows(
 def _measured(
     kind: str, name: str, side: Side | str, buffers: list[Buffer], sizes: Sizes, device: torch.device
 ) -> dict[str, str]:
-    """The columns of times and problems."""
     nothing = dict.fromkeys(("p20_us", "p50_us", "p80_us", "gb_s"), "")
     if isinstance(side, str):
         return {**nothing, "problem": side}

@@ -187,7 +187,7 @@ PARTICLES = 32
 
 
 class _Enough(Exception):
-    """A call has run as many steps as are measured."""
+    pass
 
 
 def steps_of(model: Any, call: Callable[[], Any]) -> list[float]:
@@ -211,7 +211,6 @@ def steps_of(model: Any, call: Callable[[], Any]) -> list[float]:
 
 
 def sampling_calls(model: Any, guide: hg.Guide, constraint: hg.Regex) -> dict[str, Callable[[], Any]]:
-    """Calls with as many rows, by the name of the side."""
     prompt = "Write this down: "
     ids = torch.tensor([guide.tokenizer.encode(prompt)] * PARTICLES)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pad_token_id": guide.tokenizer.eos_token_id}
@@ -229,7 +228,6 @@ def sampling_calls(model: Any, guide: hg.Guide, constraint: hg.Regex) -> dict[st
 
 
 def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
-    """A row for each side and format."""
     model, tokenizer = random_model(shape)
     guide = hg.Guide(model, tokenizer)
     rows = []
@@ -251,7 +249,6 @@ def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each side."""
     return table_of(
         rows,
         {

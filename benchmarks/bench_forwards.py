@@ -56,8 +56,6 @@ _END = 256
 
 
 class _Bytes:
-    """A vocabulary of the 256 bytes and an end, as llguidance wants to see one."""
-
     eos_token_id, bos_token_id = _END, None
     tokens = [*(bytes([byte]) for byte in range(256)), b"<|end|>"]
     special_token_ids = [_END]
@@ -71,9 +69,6 @@ class ForcedBytes:
 
     llguidance decides over single bytes. No token, no automaton and no forced text of ours has a part in it; only the
     grammar is the one that hf-guided writes, so that both speak of the same language.
-
-    Args:
-        constraint: the schema and its white space.
     """
 
     def __init__(self, constraint: JsonSchema):
@@ -85,9 +80,7 @@ class ForcedBytes:
 
     def share(self, tokens: Sequence[bytes]) -> tuple[int, int]:
         """How many of the tokens lie in forced text, and how many there are; the end counts as one that does.
-
-        Raises:
-            ValueError: the text is not in the language.
+        ValueError: the text is not in the language.
         """
         matcher = self._start.deep_copy()
         forced: list[bool] = []
@@ -116,7 +109,6 @@ def forced_share(case: Case, answers: Sequence[tuple[Task, list[int]]], whitespa
 
 
 def count(case: Case, batch: int, whitespace: Whitespace, loop: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A row of results."""
     answers: list[tuple[Task, list[int]]] = []
     tokens = row_forwards = drafted = accepted = 0
     for tasks, inputs in case.batches(batch):

@@ -46,8 +46,6 @@ LOOK_S = 0.02
 
 
 class Way(NamedTuple):
-    """A way to answer the rows of a folder."""
-
     package: str  # package whose version stands in the row
     command: list[str]  # command that starts the job, or continues it
     written: Callable[[Path], int]  # number of rows with an answer on disk
@@ -55,7 +53,6 @@ class Way(NamedTuple):
 
 
 def prompts(count: int) -> list[str]:
-    """Short prompts, of which many differ."""
     texts = []
     for row in range(count):
         work, name, age = WORK[row % len(WORK)], NAMES[row % len(NAMES)], 18 + row % 71
@@ -65,7 +62,6 @@ def prompts(count: int) -> list[str]:
 
 
 def prepare(folder: Path, count: int) -> None:
-    """Write the input of every way."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -175,7 +171,6 @@ def wait_for(rows: int, way: Way, process: subprocess.Popen[bytes], folder: Path
 
 
 def check(way: Way, folder: Path, expected: list[Any]) -> None:
-    """Check that each row is there once, with its value."""
     answers = list(way.values(folder))
     counts = Counter(row for row, _ in answers)
     lost, doubled = set(range(len(expected))) - set(counts), [row for row, count in counts.items() if count > 1]
@@ -291,7 +286,6 @@ def answer(how: str, folder: Path) -> None:
 
 
 def part_count(folder: Path) -> int:
-    """How many parts the rows make."""
     import pyarrow.parquet as pq
 
     rows: int = pq.read_metadata(folder / "rows.parquet").num_rows

@@ -30,8 +30,6 @@ from tests.vocabularies import demo
 
 @dataclass
 class Cell:
-    """Verdict on one library in one mode."""
-
     mode: str
     library: str
     verdict: str  # works | crashes: X | wrong output: what | not supported | hangs
@@ -70,7 +68,6 @@ def judge(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def run_cell(bench: Bench, mode: str, seeds: int) -> Cell:
-    """Run one mode on one library."""
     name = bench.library_type.name
     began = time.perf_counter()
     runs: list[Run] = []
@@ -117,7 +114,6 @@ def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) ->
 
 
 def worker(library: str, seeds: int) -> None:
-    """Answer each mode with its cell."""
     quiet()
     bench = Bench(LIBRARIES[library], demo())
     _ = bench.library  # made here, so that its imports count for no cell

@@ -42,13 +42,7 @@ ENGINE = "engine alone (xgrammar)"
 
 @dataclass(frozen=True)
 class Replay:
-    """A batch of documents as generate() would hand them over.
-
-    Args:
-        steps: input_ids of each call, (rows, prompt + step) int64.
-        live: for each call, the rows that have not ended.
-        new_ids: for each call, the tokens that were appended since the last, one per row; none before the first.
-    """
+    """A batch of documents as generate() would hand them over."""
 
     steps: list[Tensor]
     live: list[list[int]]
@@ -104,7 +98,6 @@ def timed(call: Callable[[], Any]) -> Taken:
 
 
 def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) -> list[Taken]:
-    """Time of each call."""
     times = []
     for step, input_ids in enumerate(replay.steps):
         # Copied by numpy: torch's threads may wait for each other for milliseconds, and leave the caches cold.
@@ -114,21 +107,10 @@ def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) 
 
 
 def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor, text: Tensor) -> int:
-    """Compare both sides' masked scores on every step, over the tokens that are text.
+    """Compare both sides' masked scores on every step, over the tokens that are text, and the stop token.
 
-    Args:
-        peer: masks in place.
-        ours: masks out of place.
-        replay: what both are given.
-        scores: (rows, vocab) fp32.
-        text: (vocab,) bool; the rest are control tokens, which must come out of ours forbidden. The stop token is
-            compared as well.
-
-    Returns:
-        How often (step, row, control token) was allowed by the peer alone.
-
-    Raises:
-        AssertionError: they differ in anything else.
+    Returns how often a control token was allowed by the peer, which masks in place. Ours, which does not, must forbid
+    them; any other difference is an AssertionError. text: (vocab,) bool.
     """
     extra = 0
     for input_ids, live in zip(replay.steps, replay.live, strict=True):
@@ -218,9 +200,7 @@ class Setup:
 
 
 def compact_documents(rows: int) -> list[str]:
-    """Documents that every engine takes: xgrammar's bounded strings hold no escapes, and llguidance's multiples of 0.25
-    have two decimals.
-    """
+    """Documents that every engine takes: no escapes in bounded strings (xgrammar), two decimals (llguidance)."""
     documents = record12()["documents"]
     score = next(one["score"] for one in documents if round(one["score"], 1) != one["score"])
     taken = [{**one, "score": score} for one in documents if '"' not in one["name"]]
@@ -286,7 +266,6 @@ def result_rows(times: dict[str, list[Taken]], **common: Any) -> list[dict[str, 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each side."""
     return table_of(
         rows,
         {

@@ -32,7 +32,6 @@ def load_patterns(only: Sequence[str] = ()) -> list[Sample]:
 
 
 def load_grammars(only: Sequence[str] = ()) -> list[Sample]:
-    """The grammars with their texts."""
     samples = _loaded("grammars.json", "grammar", only)
     return [Sample(one.name, "\n".join(one.schema), one.texts) for one in samples]
 
@@ -64,7 +63,6 @@ def line(library: str, one: Judged, kind: str = "regex") -> dict[str, Any]:
 
 
 def summary(library: str, judged: Sequence[Judged]) -> list[str]:
-    """A line of the table of libraries."""
     compiled = [one for one in judged if one.compiled]
     ready = [one.verdict.ready_ms for one in compiled]
     masks = [us for one in compiled for us in one.verdict.mask_us]

@@ -45,8 +45,6 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One schema with its instances."""
-
     name: str
     schema: Any
     texts: tuple[Text, ...]
@@ -59,8 +57,6 @@ class Sample:
 
 @dataclass
 class Judged:
-    """Verdict of one library on one schema."""
-
     sample: Sample
     verdict: Verdict
 
@@ -69,12 +65,10 @@ class Judged:
         return self.verdict.outcome == "compiled"
 
     def wrong(self, valid: bool, in_order: bool) -> list[int]:
-        """The texts that were judged wrongly: valid ones that were refused, or invalid ones that were accepted.
+        """The places of valid texts that were refused, or of invalid ones that were accepted.
 
-        Args:
-            valid: which of the two.
-            in_order: look at the instances in the declared order, else as they are written. (Invalid ones count in
-                both, where the order is the declared one.)
+        in_order looks at the instances in the declared order, else as they are written. Invalid ones count in both,
+        where the order is the declared one.
         """
         if not self.compiled:
             return []
@@ -128,13 +122,7 @@ def in_turns(
 
 
 def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] = ()) -> dict[str, Any]:
-    """The row of one library.
-
-    Args:
-        library: its name.
-        judged: one per schema.
-        baseline: llguidance's, for the ratio of the times over the schemas that both compiled.
-    """
+    """The row of one library; the ratio of the times is to ``baseline``'s, over the schemas that both compiled."""
     with_instances = [one for one in judged if one.sample.texts]
     ready = [one.verdict.ready_ms for one in judged if one.compiled]
     masks = [time for one in judged for time in one.verdict.mask_us]
@@ -196,8 +184,6 @@ def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each library."""
-
     def of(count: str, total: str) -> Any:
         return lambda row: f"{row[count]} of {row[total]} ({int(row[count]) / max(1, int(row[total])):.1%})"
 

@@ -89,7 +89,6 @@ def bodies_of(kind: str, examples: Sequence[demo.Example]) -> list[dict[str, Any
 
 
 def alike(examples: Sequence[demo.Example], folder: Path) -> list[demo.Example]:
-    """Examples whose answers are equally long everywhere."""
     lengths = []
     for name, kind in KINDS:
         with served(name, folder) as port:
@@ -129,7 +128,6 @@ def rows_of(folder: Path, clients: int, requests: int, runs: int) -> list[dict[s
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as they are shown."""
     columns = {
         "server": "server",
         "requests": "kind",

@@ -100,7 +100,6 @@ def rows_of(guide: hg.Guide, model: Any, clients: Sequence[int], requests: int, 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as they are shown."""
     columns = {
         "requests": "kind",
         "clients": "clients",

@@ -29,7 +29,6 @@ SEAMS = ("rows", "processor", "loop")
 
 
 def steps(seam: str, guide: Any, constraint: Any, replay: Any, scores: Any) -> Iterator[None]:
-    """Run the steps of one replay."""
     from hf_guided.session.row import advance
 
     if seam == "processor":

@@ -58,7 +58,6 @@ def load_groups() -> Iterator[Sample]:
 
 
 def _with_draft(schema: Any, uri: str) -> Any:
-    """Schema with the draft of its folder."""
     return {"$schema": uri, **schema} if isinstance(schema, dict) else schema
 
 
@@ -99,7 +98,6 @@ def summary(library: str, judged: Sequence[Judged]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each library; all counts are groups."""
     return table_of(
         rows,
         {

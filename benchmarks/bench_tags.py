@@ -117,7 +117,6 @@ def row(name: str, number: int, taken: Sequence[float | None], ours: Sequence[fl
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each library and number of tools."""
     return table_of(
         rows,
         {

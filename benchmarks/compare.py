@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,27 +112,16 @@ class Figure:
         }
 
 
-class Asking:
-    """A process of compare_worker.py for each library."""
-
-    def __init__(self, libraries: Sequence[str]):
-        self._processes = {
-            name: JobProcess(
-                ["benchmarks.compare_worker", name], JOB_SECONDS, python=python_for(LIBRARIES[name].package)
-            )
-            for name in libraries
-        }
-
-    def __call__(self, library: str, measure: str, **job: Any) -> dict[str, Any]:
-        """The answer, which is ``{"error": ...}`` where the library failed."""
+def answers(library: str, measure: str, jobs: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What a library answers to each job, in a process of its own: ``{"error": ...}`` where it failed."""
+    python = python_for(LIBRARIES[library].package)
+    process = JobProcess(["benchmarks.compare_worker", library], JOB_SECONDS, python=python)
+    for job in jobs:
         try:
-            return dict(self._processes[library].ask({"measure": measure, **job}))
+            yield dict(process.ask({"measure": measure, **job}))
         except Killed as killed:
-            return {"error": killed.outcome}
-
-    def stop(self) -> None:
-        for process in self._processes.values():
-            process.stop()
+            yield {"error": killed.outcome}
+    process.stop()
 
 
 def failure(answer: Mapping[str, Any]) -> str:
@@ -158,13 +147,7 @@ def schemas(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator
 
 
 def schema_figures(library: str, judged: Sequence[Judged], ours: Sequence[Judged]) -> Iterator[Figure]:
-    """Figures of one library over the schemas.
-
-    Args:
-        library: its name.
-        judged: its verdicts.
-        ours: hf-guided's on the same schemas, for the ratios.
-    """
+    """Figures of one library over the schemas; ratios are to hf-guided's verdicts on the same schemas."""
     found = bench_schemas.summary(library, judged, ours)
     outcomes = {one: found[one] for one in ("refused", "crashed", "beyond_limits", "valid_refused_in_order")}
     detail = ", ".join(f"{one.replace('_', ' ')} {count}" for one, count in outcomes.items())
@@ -198,9 +181,7 @@ def steps(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[F
             warnings.simplefilter("ignore")
             taken, problems = processor_steps(batch, arguments.repetitions)
         if "guidance" in libraries:  # it has no processor
-            asking = Asking(["guidance"])
-            answer = asking("guidance", "steps", batch=batch, repetitions=arguments.repetitions)
-            asking.stop()
+            [answer] = answers("guidance", "steps", [{"batch": batch, "repetitions": arguments.repetitions}])
             if "taken" in answer:
                 taken["guidance"] = [(wall, cpu) for wall, cpu in answer["taken"]]
             else:
@@ -212,7 +193,6 @@ def steps(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[F
 def step_figure(
     measure: Measure, library: str, taken: Mapping[str, Sequence[Taken]], problems: Mapping[str, str]
 ) -> Figure:
-    """A library's median step, and its ratio to ours."""
     if library not in taken:
         return Figure(measure, library, None, detail=problems.get(library, "not measured"))
     low, middle, high, cpu = summary(taken[library])
@@ -224,38 +204,34 @@ def step_figure(
 
 
 def forwards(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
-    asking = Asking(libraries)
+    jobs = [{"case": case, "lookup": lookup} for case, lookup in PASSES]
     for name in libraries:
-        valid = answers = 0
-        for (case, lookup), measure in PASSES.items():
-            answer = asking(name, "forwards", case=case, lookup=lookup)
+        valid = total = 0
+        for measure, job, answer in zip(PASSES.values(), jobs, answers(name, "forwards", jobs), strict=True):
             if "error" in answer:
                 yield Figure(measure, name, None, detail=failure(answer))
                 continue
             detail = f"{answer['passes']} passes, {answer['tokens']} tokens, {answer['valid']} valid"
             yield Figure(measure, name, answer["passes"] / answer["tokens"], detail=detail)
-            if not lookup:
-                valid, answers = valid + answer["valid"], answers + answer["answers"]
-        yield Figure(VALID, name, valid, answers)
-    asking.stop()
+            if not job["lookup"]:
+                valid, total = valid + answer["valid"], total + answer["answers"]
+        yield Figure(VALID, name, valid, total)
 
 
 def budget(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
-    stated = bench_budget.stated_minima()
-    asking = Asking(libraries)
+    jobs = [
+        {"constraint": constraint, "times": times, "minimum": max(minima.values()), "rows": arguments.rows}
+        for constraint, minima in bench_budget.stated_minima().items()
+        for times in BUDGETS
+    ]
     for name in libraries:
-        valid = outputs = 0
-        parts = []
-        for constraint, minima in stated.items():
-            minimum = max(minima.values())
-            for times in BUDGETS:
-                job = {"constraint": constraint, "times": times, "minimum": minimum, "rows": arguments.rows}
-                cell = asking(name, "budget", **job)
-                good = cell.get("valid", 0)
-                valid, outputs = valid + good, outputs + arguments.rows
-                parts.append(f"{constraint} {times:g}x: {cell['error'] or good}")
-        yield Figure(BUDGET, name, valid, outputs, detail="; ".join(parts))
-    asking.stop()
+        cells = list(answers(name, "budget", jobs))
+        valid = sum(cell.get("valid", 0) for cell in cells)
+        parts = [
+            f"{job['constraint']} {job['times']:g}x: {cell['error'] or cell['valid']}"
+            for job, cell in zip(jobs, cells, strict=True)
+        ]
+        yield Figure(BUDGET, name, valid, len(jobs) * arguments.rows, detail="; ".join(parts))
 
 
 PARTS: dict[str, Callable[[Sequence[str], argparse.Namespace], Iterator[Figure]]] = {
@@ -271,11 +247,8 @@ PARTS: dict[str, Callable[[Sequence[str], argparse.Namespace], Iterator[Figure]]
 
 
 def result_rows(figures: Sequence[Figure], versions: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of compare.csv, measure by measure, and in each of them library by library.
-
-    Args:
-        figures: of the libraries that are there.
-        versions: of all; a library that is not there gets rows that say so.
+    """Rows of compare.csv, measure by measure, and in each of them library by library; a library that is not there gets
+    rows that say so.
     """
     measured = {figure.measure for figure in figures}
     missing = [
@@ -302,8 +275,8 @@ def cell(row: Row) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Markdown: a line for each measure, a column for each library, the best value of a line in bold.
 
-    Ratios to hf-guided's times stay in the rows. They are over what both libraries did, so they are no quotients of
-    the values that the table shows.
+    Ratios to hf-guided's times stay in the rows. They are over what both libraries did, so they are no quotients of the
+    values that the table shows.
     """
     versions = {row["library"]: row["version"] for row in rows}
     titles = [f"{name} {version}" if version != NOT_INSTALLED else name for name, version in versions.items()]

@@ -169,13 +169,7 @@ def guidance_steps(repetitions: int) -> list[Taken]:
 
 
 class KnownText:
-    """Stands for a model that wants one text; notes what passes between two forward passes.
-
-    Args:
-        tokenizer: guidance's.
-        vocab: columns of its scores.
-        text: prompt and answer.
-    """
+    """Stands for a model that wants one text, prompt and answer; notes what passes between two forward passes."""
 
     def __init__(self, tokenizer: Any, vocab: int, text: str):
         self._tokenizer, self._text = tokenizer, text.encode()

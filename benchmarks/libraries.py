@@ -48,7 +48,6 @@ class Library:
         return kwargs
 
     def prepare(self, constraints: Constraints) -> dict[str, Any]:
-        """The argument ``prepared`` of ``generate``."""
         return self.constrain(constraints)
 
     def generate(

@@ -51,7 +51,6 @@ class PartialMatch(LogitsProcessor):
 
     @property
     def called(self) -> bool:
-        """Whether generate() has used it."""
         return self._start is not None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -87,13 +86,7 @@ class Run:
 
 
 class Case:
-    """A model, and everything that is compared on it.
-
-    Args:
-        model: in float64.
-        tokenizer: of the bytes.
-        guide: shared with other models; None makes one for this model.
-    """
+    """A model with the tokenizer of the bytes, and all that is compared on it; models may share a guide."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, guide: hg.Guide | None = None):
         self.model, self.tokenizer = model, tokenizer
@@ -102,7 +95,6 @@ class Case:
 
     @property
     def guide(self) -> hg.Guide:
-        """Compiles the constraints."""
         if self._guide is None:
             self._guide = hg.Guide(self.model, self.tokenizer)
         return self._guide
@@ -124,11 +116,7 @@ class Case:
         return [row[: row.index(STOP) + 1] if STOP in row else row for row in output[:, start:].tolist()]
 
     def variety(self) -> int:
-        """How many different tokens free rows have, added up; plain generate() runs on all prompts.
-
-        Raises:
-            TransformersFails: there is NaN among the logits.
-        """
+        """How many different tokens free rows have, added up; plain generate() runs on all prompts."""
         settings = {"do_sample": False, "max_new_tokens": MAX_NEW_TOKENS}
         found = self.model.generate(**self.inputs(ALL), **settings, output_logits=True, return_dict_in_generate=True)
         if any(bool(logits.isnan().any()) for logits in found.logits):
@@ -191,5 +179,4 @@ def usable_case(
 
 
 def describe(error: BaseException) -> str:
-    """The error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

@@ -58,11 +58,7 @@ class Comparisons:
         self._references: dict[tuple[str, bool], list[list[int]] | Exception] = {}
 
     def reference(self, batch: str, static: bool = False) -> list[list[int]]:
-        """Tokens that transformers' own loop writes.
-
-        Raises:
-            Exception: whatever it raised, also when it is asked for again.
-        """
+        """Tokens that transformers' own loop writes; whatever it raised is raised again."""
         key = batch, static
         if key not in self._references:
             arguments = {"cache_implementation": "static"} if static else {}
@@ -89,7 +85,6 @@ class Comparisons:
         return difference(found, expected) or RIGHT
 
     def decoder(self, batches: Sequence[str], *, static: bool = False, **options: Any) -> str:
-        """The decoder with these options, in batches of these names."""
         reasons = []
         arguments = {"cache_implementation": "static"} if static else {}
         for name in batches:
@@ -156,7 +151,6 @@ class Comparisons:
         }
 
     def cell(self, column: str) -> str:
-        """One cell of the table."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -33,12 +33,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class Killed(Exception):
-    """A job went too far, and its process was ended.
-
-    Args:
-        outcome: "crash", "timeout" or "memory".
-        returncode: what the process ended with.
-    """
+    """A job went too far, and its process was ended: "crash", "timeout" or "memory"."""
 
     def __init__(self, outcome: str, returncode: int | None):
         self.outcome, self.returncode = outcome, returncode
@@ -46,13 +41,8 @@ class Killed(Exception):
 
 
 class JobProcess:
-    """A Python process that answers jobs; started at the first, and again after one that went too far.
-
-    Args:
-        command: the arguments of ``python -m``; the module calls ``serve``.
-        limit_s: seconds for one job.
-        limit_bytes: memory of the process, resident.
-        python: which one; None means this one.
+    """A process of ``python -m COMMAND``, whose module calls ``serve``; it is started at the first job, and again after
+    one that went beyond the limits: seconds for one job, and resident bytes.
     """
 
     def __init__(
@@ -67,11 +57,7 @@ class JobProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, job: Any) -> Any:
-        """The answer to one job; both are values of JSON.
-
-        Raises:
-            Killed: it went beyond a limit, or the process died.
-        """
+        """The answer to one job, as JSON; raises Killed if the job went beyond a limit, or the process died."""
         if self._process is None:
             # Its own stderr is of no interest: engines print there what they also say in their errors.
             self._process = subprocess.Popen(
@@ -105,7 +91,6 @@ class JobProcess:
         return line if line.endswith("\n") else "crash"
 
     def stop(self) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.kill()
             with suppress(BrokenPipeError):  # a job that it has not read

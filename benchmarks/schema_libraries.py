@@ -27,12 +27,7 @@ Reason = tuple[str, str, str]  # pointer, keyword, words; the first two may be "
 
 
 class Refused(Exception):
-    """The library says that it cannot promise this schema.
-
-    Args:
-        reasons: what stands in the way.
-        unsatisfiable: it says that no value fits.
-    """
+    """The library says that it cannot promise this schema, or that no value fits (unsatisfiable)."""
 
     def __init__(self, reasons: list[Reason], unsatisfiable: bool = False):
         self.reasons, self.unsatisfiable = reasons, unsatisfiable

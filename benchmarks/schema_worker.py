@@ -86,11 +86,7 @@ def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool,
 
 
 def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]:
-    """A vocabulary by name, and what turns a text into its tokens.
-
-    Args:
-        vocabulary: "tekken" or "bytes".
-    """
+    """A vocabulary by name, "tekken" or "bytes", and what turns a text into its tokens."""
     if vocabulary == "bytes":
         from tests.toy import all_bytes
 
@@ -102,13 +98,8 @@ def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]
 
 
 class Worker:
-    """A process of ``judge`` for one library; started at the first job, and again after one that went too far.
-
-    Args:
-        library: its name.
-        vocabulary: see ``tokenizing``.
-        limit_s: seconds for one job.
-        limit_bytes: memory of the process, resident.
+    """A process of ``judge`` for one library; started at the first job, and again after one that went beyond the
+    limits.
     """
 
     def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
@@ -116,14 +107,12 @@ class Worker:
         self._process = JobProcess(command, limit_s, limit_bytes, python_for(LIBRARIES[library].package))
 
     def __call__(self, job: Job) -> Verdict:
-        """Run one job, within the limits."""
         try:
             return Verdict(**self._process.ask(asdict(job)))
         except Killed as killed:
             return Verdict(killed.outcome, [("", "", f"process ended with {killed.returncode}")])
 
     def stop(self) -> None:
-        """End the process."""
         self._process.stop()
 
 

@@ -42,12 +42,10 @@ class Round:
     jobs: int = 0
 
     def total(self, verdict: str) -> int:
-        """Number of outputs with one verdict."""
         return sum(count for (_, name), count in self.outputs.items() if name == verdict)
 
     @property
     def judged(self) -> int:
-        """Outputs, right or wrong."""
         return sum(map(self.total, ("valid", "cut", "invalid", "bad prefix", "dead end")))
 
     def __add__(self, other: Round) -> Round:
@@ -111,7 +109,6 @@ def bars(rounds: list[Round], states: list[ProcessState], outputs: int) -> dict[
 
 
 def rows(rounds: list[Round], states: list[ProcessState], seconds: list[float]) -> list[dict[str, Any]]:
-    """A row per round."""
     return [
         {
             "round": number,

@@ -128,12 +128,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(config_type: str, changes: Mapping[str, Any] | None = None) -> PreTrainedConfig:
-    """A small config.
-
-    Args:
-        config_type: a name in ``CONFIG_MAPPING``.
-        changes: arguments for the config of the text model.
-    """
+    """A small config of a type in ``CONFIG_MAPPING``; the changes are arguments for the config of the text model."""
     config_class = CONFIG_MAPPING[config_type]
     given = {} if "encoder_layers" in _defaults(config_class) else {"is_decoder": True}  # BERT's kind
     ids = iter(range(SPECIAL, WIDTH))
@@ -198,7 +193,6 @@ def _defaults(config_class: type) -> dict[str, Any]:
 
 
 def _known(config_class: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that are fields of the class."""
     return {name: value for name, value in arguments.items() if name in _defaults(config_class)}
 
 

@@ -64,11 +64,7 @@ def extra_inputs(model: PreTrainedModel, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def tiny_model(config: PreTrainedConfig, class_name: str, seed: int = 0, gain: float = 1.5) -> PreTrainedModel:
-    """A model with random weights in float64, so hot that its output depends on its whole input.
-
-    Raises:
-        Exception: whatever transformers raises.
-    """
+    """A model with random weights in float64, so hot that its output depends on its whole input."""
     torch.manual_seed(seed)
     model_class = getattr(transformers, class_name)
     if model_class.config_class is not None and not isinstance(config, model_class.config_class):
