@@ -305,22 +305,9 @@ def targets(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Row]) -> str:
-    def times(row: Row) -> str:
-        return f"{float(row['p50_us']):.2f} ({float(row['p20_us']):.2f} - {float(row['p80_us']):.2f})"
-
-    return table_of(
-        rows,
-        {
-            "what": "what",
-            "vocabulary": "vocab",
-            "batch": "batch",
-            "allowed": lambda row: f"{row['allowed']:.1%}",
-            "side": "side",
-            "microseconds (p20 - p80)": lambda row: row["problem"] or times(row),
-            "GB/s": "gb_s",
-        },
-    )
+table = partial(
+    table_of, columns=("what", "vocab", "batch", "allowed", "side", "p20_us", "p50_us", "p80_us", "gb_s", "problem")
+)
 
 
 def _reason(error: Exception) -> str:

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import Row, finish, parser, percentiles, rounded, table_of, turns
+from benchmarks.common import finish, parser, percentiles, table_of, turns
 from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
@@ -248,26 +248,26 @@ def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    return table_of(
-        rows,
-        {
-            "model": "model",
-            "batch": "batch",
-            "side": "side",
-            "tokens a second (p20 - p80)": lambda row: (
-                f"{float(row['p50']):.0f} ({float(row['p20']):.0f} - {float(row['p80']):.0f})"
-            ),
-            "ratio": rounded("ratio"),
-            "CPU ratio": rounded("cpu_ratio"),
-            "valid": lambda row: f"{row['valid']} of {row['answers']}",
-            "right": "right",
-            "forward ms": rounded("forward_ms"),
-            "fill ms": rounded("fill_ms"),
-            "apply ms": rounded("apply_ms"),
-            "row-forwards a token": "row_forwards_per_token",
-        },
-    )
+table = partial(
+    table_of,
+    columns=(
+        "model",
+        "batch",
+        "side",
+        "p20",
+        "p50",
+        "p80",
+        "ratio",
+        "cpu_ratio",
+        "answers",
+        "valid",
+        "right",
+        "forward_ms",
+        "fill_ms",
+        "apply_ms",
+        "row_forwards_per_token",
+    ),
+)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row, finish, parser, percentiles, record12, rounded, table_of, turns
+from benchmarks.common import finish, parser, percentiles, record12, table_of, turns
 from benchmarks.schema_libraries import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
@@ -265,20 +265,10 @@ def result_rows(times: dict[str, list[Taken]], **common: Any) -> list[dict[str, 
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    return table_of(
-        rows,
-        {
-            "batch": "batch",
-            "white space": "whitespace",
-            "processor": "side",
-            "median ms": rounded("p50_ms", 3),
-            "p20 - p80 ms": lambda row: f"{float(row['p20_ms']):.3f} - {float(row['p80_ms']):.3f}",
-            "ratio": rounded("ratio"),
-            "CPU time ratio": rounded("cpu_ratio"),
-            "outside the engine": lambda row: f"{float(row['outside_engine']):.1%}" if row["outside_engine"] else "",
-        },
-    )
+table = partial(
+    table_of,
+    columns=("batch", "whitespace", "side", "p20_ms", "p50_ms", "p80_ms", "ratio", "cpu_ratio", "outside_engine"),
+)
 
 
 def main() -> None:

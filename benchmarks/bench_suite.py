@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_schemas import Judged, Sample, Text, failures, in_turns
-from benchmarks.common import Row, data_folder, finish, parser, table_of
+from benchmarks.common import data_folder, finish, parser, table_of
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES
 from hf_guided.schema.formats import FORMATS
@@ -97,18 +98,10 @@ def summary(library: str, judged: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def table(rows: Sequence[Row]) -> str:
-    return table_of(
-        rows,
-        {
-            "library": "library",
-            "handled fully": lambda row: f"{row['handled']} of {row['groups']} ({float(row['share']):.1%})",
-            "refused": "refused",
-            "valid refused": "valid_refused",
-            "invalid accepted": "invalid_accepted",
-            "failed": "failed",
-        },
-    )
+table = partial(
+    table_of,
+    columns=("library", "groups", "handled", "share", "refused", "valid_refused", "invalid_accepted", "failed"),
+)
 
 
 def main() -> None:

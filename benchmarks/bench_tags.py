@@ -17,10 +17,11 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import hf_guided as hg
-from benchmarks.common import Row, finish, parser, schema_rows, table_of
+from benchmarks.common import finish, parser, schema_rows, table_of
 from benchmarks.processes import quiet
 from benchmarks.schema_libraries import llguidance_tokenizer, xgrammar_compilers
 from hf_guided.vocabulary.bitmask import allocate_bitmask
@@ -116,18 +117,7 @@ def row(name: str, number: int, taken: Sequence[float | None], ours: Sequence[fl
     }
 
 
-def table(rows: Sequence[Row]) -> str:
-    return table_of(
-        rows,
-        {
-            "tools": "tools",
-            "library": "library",
-            "ready p50 ms": "ready_p50_ms",
-            "p90 ms": "ready_p90_ms",
-            "slowest ms": "slowest_ms",
-            "refused": lambda row: f"{row['refused']} of {row['sets']}",
-        },
-    )
+table = partial(table_of, columns=("tools", "library", "ready_p50_ms", "ready_p90_ms", "slowest_ms", "refused", "sets"))
 
 
 def main() -> None:

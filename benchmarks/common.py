@@ -150,7 +150,7 @@ def percentiles(values: Sequence[float], *qs: int) -> list[float]:
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
-Columns = Mapping[str, str | Callable[[Row], object]]
+Columns = Sequence[str] | Mapping[str, str | Callable[[Row], object]]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -159,20 +159,16 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def table_of(rows: Sequence[Row], columns: Columns | None = None) -> str:
-    """Markdown: a line for each row.
+    """Markdown: a line for each row of a CSV file.
 
-    Args:
-        rows: of one CSV file.
-        columns: by title, the name of a column or a function of the row; None: all but the origin.
+    The columns are names in the order of the table, or by title a name or a function of the row; None: all but the
+    origin.
     """
-    columns = columns or {name.replace("_", " "): name for name in rows[0] if name not in origin()}
+    columns = columns or [name for name in rows[0] if name not in origin()]
+    if not isinstance(columns, Mapping):
+        columns = {name.replace("_", " "): name for name in columns}
     cells = [[str(row[cell] if isinstance(cell, str) else cell(row)) for cell in columns.values()] for row in rows]
     return markdown_table([*columns], cells)
-
-
-def rounded(name: str, digits: int = 2) -> Callable[[Row], str]:
-    """A column's number with this number of digits after the point; empty where there is none."""
-    return lambda row: f"{float(row[name]):.{digits}f}" if row[name] else ""
 
 
 def machine(rows: Sequence[Row]) -> str:
