@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_models [--only NAME ...] [--again]
 
-A row is a tiny random model of one architecture, in one variant of its config (``tiny_configs.py``).
+A row is a tiny random model of one architecture, in one variant of its config (``tiny_models.py``).
 docs/architectures.md says what the columns compare (``model_comparisons.py``). Cells run in a process with a limit of
 time and memory, so that a crash is one cell. Cells that are in the file already are skipped, unless ``--again`` is
 given.
@@ -52,9 +52,8 @@ class Models:
         self._model: tuple[str, ...] = ()
 
     def __call__(self, question: dict[str, str]) -> Any:
-        from benchmarks.model_cases import describe, usable_case
-        from benchmarks.model_comparisons import Comparisons
-        from benchmarks.tiny_configs import variants
+        from benchmarks.model_comparisons import Comparisons, describe, usable_case
+        from benchmarks.tiny_models import variants
 
         if question["column"] == "variants":
             try:
