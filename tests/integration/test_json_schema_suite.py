@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.bench_schemas import Judged
+from benchmarks.bench_schemas import Judged, judge, tokenizing
 from benchmarks.bench_suite import load_groups, mistakes, suite_folder, summary, table
 from benchmarks.schema_libraries import HFGuided, HFGuidedAnySpelling
-from benchmarks.schema_worker import judge, tokenizing
 
 if not suite_folder().is_dir():
     pytest.skip(f"no {suite_folder()}; set HF_GUIDED_DATA to the folder that holds it", allow_module_level=True)

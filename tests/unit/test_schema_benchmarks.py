@@ -9,13 +9,24 @@ from typing import Any
 import pytest
 
 from benchmarks import bench_regexes, bench_schemas, bench_suite, bench_tags
-from benchmarks.bench_schemas import Judged, Sample, Text, failures, summary, texts_of
+from benchmarks.bench_schemas import (
+    Job,
+    Judged,
+    Sample,
+    Text,
+    Verdict,
+    Worker,
+    failures,
+    judge,
+    summary,
+    texts_of,
+    tokenizing,
+)
 from benchmarks.bench_suite import mistakes
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.processes import resident_bytes
 from benchmarks.readme_tables import ARCHITECTURES, MEASURED, README, TABLES, documents_of, written
 from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES, SCHEMA_LIBRARIES, Refused
-from benchmarks.schema_worker import Job, Verdict, Worker, judge, tokenizing
 from tests import toy
 from tests.vocabularies import demo
 
