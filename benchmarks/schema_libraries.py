@@ -1,7 +1,7 @@
 """Libraries that turn a JSON Schema, a pattern or a grammar into masks, with one small interface.
 
 Each is called through its own front end. Where the "schema" is a regular expression or a grammar in GBNF, the library's
-name says so, and schema_worker.py measures it by the same method.
+name says so, and bench_schemas.py measures it by the same method.
 """
 
 from __future__ import annotations
