@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row, hardware, parser, percentiles, table_of, write_csv
+from benchmarks.common import Row, hardware, parser, percentile_columns, table_of, write_csv
 from hf_guided.session.mask_kernel import kernel_in_use, mask_kernel
 from hf_guided.vocabulary.bitmask import WORD_BITS, pack, words
 
@@ -201,11 +201,6 @@ def _graph_replays(calls: Sequence[Call]) -> Callable[[], float]:
     return replay
 
 
-def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
-    found = zip(("p20_us", "p50_us", "p80_us"), percentiles(microseconds, 20, 50, 80), strict=True)
-    return {name: f"{value:.3f}" for name, value in found}
-
-
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
@@ -253,10 +248,10 @@ def _measured(
         if name not in BOUNDS:
             assert torch.equal(side(buffers[0]), buffers[0].masked()), f"{name} masks otherwise"
         if kind == "launch":
-            taken = taken_columns(launch_times(side, buffers, device, sizes.replays))
+            taken = percentile_columns(launch_times(side, buffers, device, sizes.replays), "p{}_us", 3)
             return {**nothing, **taken, "problem": ""}
         calls = [partial(side, buffers[i % len(buffers)]) for i in range(max(NODES, len(buffers)))]
-        taken = taken_columns(time_calls(calls, device, replays=sizes.replays))
+        taken = percentile_columns(time_calls(calls, device, replays=sizes.replays), "p{}_us", 3)
     except Exception as error:
         if name == OURS:
             raise

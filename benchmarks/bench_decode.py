@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import finish, parser, percentiles, table_of, turns
+from benchmarks.common import finish, parser, percentile_columns, table_of, turns
 from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
@@ -148,16 +148,13 @@ def result_rows(taken: dict[str, Taken], **common: Any) -> list[dict[str, Any]]:
     free, free_cpu = (statistics.median(rates) for rates in (taken[FREE].wall_rates, taken[FREE].cpu_rates))
     rows = []
     for name, one in taken.items():
-        low, middle, high = percentiles(one.wall_rates, 20, 50, 80)
         rows.append(
             {
                 **common,
                 "side": name,
                 "rounds": len(one.wall_rates),
-                "p20": f"{low:.1f}",
-                "p50": f"{middle:.1f}",
-                "p80": f"{high:.1f}",
-                "ratio": f"{middle / free:.3f}",
+                **percentile_columns(one.wall_rates, "p{}"),
+                "ratio": f"{statistics.median(one.wall_rates) / free:.3f}",
                 "cpu_ratio": f"{statistics.median(one.cpu_rates) / free_cpu:.3f}",
                 "answers": len(one.answers),
                 "valid": sum(is_valid(task, text) for task, text in one.answers),
@@ -239,12 +236,9 @@ def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
                 taken[side] += steps_of(model, calls[side])
         plain = statistics.median(taken["masked sampling"])
         for side, values in taken.items():
-            low, middle, high = percentiles(values, 20, 50, 80)
-            figures = {"p20_ms": f"{low:.1f}", "p50_ms": f"{middle:.1f}", "p80_ms": f"{high:.1f}"}
-            ratio = f"{middle / plain:.3f}"
-            rows.append(
-                {"model": f"{shape}, random", "format": name, **common, "side": side, **figures, "ratio": ratio}
-            )
+            row = {"model": f"{shape}, random", "format": name, **common, "side": side}
+            ratio = f"{statistics.median(values) / plain:.3f}"
+            rows.append({**row, **percentile_columns(values, "p{}_ms"), "ratio": ratio})
     return rows
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import random
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import finish, parser, percentiles, record12, table_of, turns
+from benchmarks.common import finish, parser, percentile_columns, record12, table_of, turns
 from benchmarks.schema_libraries import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
@@ -130,10 +131,10 @@ def check_accepts(name: str, processor: Processor, replay: Replay, scores: Tenso
             assert not torch.isinf(masked[i, token_id]), f"{name} refuses token {token_id} at step {step} of row {i}"
 
 
-def summary(times: Sequence[Taken]) -> tuple[float, float, float, float]:
-    """Milliseconds a call: p20, p50, p80 of wall time, p50 of CPU time."""
-    low, middle, high = percentiles([wall / 1e6 for wall, _ in times], 20, 50, 80)
-    return low, middle, high, percentiles([cpu / 1e6 for _, cpu in times], 50)[0]
+def medians(times: Sequence[Taken]) -> tuple[float, float]:
+    """Milliseconds a call: wall time, CPU time."""
+    wall, cpu = (statistics.median(column) / 1e6 for column in zip(*times, strict=True))
+    return wall, cpu
 
 
 # -- the sides ---------------------------------------------------------------------------------------------------------
@@ -242,24 +243,21 @@ def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[Taken]]:
 
 def result_rows(times: dict[str, list[Taken]], **common: Any) -> list[dict[str, Any]]:
     """A row of results for each side, with its ratio to the peer's median and its share outside the engine."""
-    _, peer, _, peer_cpu = summary(times[PEER])
-    engine = summary(times[ENGINE])[1]
+    (peer, peer_cpu), (engine, _) = medians(times[PEER]), medians(times[ENGINE])
     rows = []
     for name, taken in times.items():
-        low, middle, high, cpu = summary(taken)
+        wall, cpu = medians(taken)
         same_engine = name in (PEER, OURS)
         rows.append(
             {
                 **common,
                 "side": name,
                 "calls": len(taken),
-                "p20_ms": f"{low:.4f}",
-                "p50_ms": f"{middle:.4f}",
-                "p80_ms": f"{high:.4f}",
+                **percentile_columns([wall / 1e6 for wall, _ in taken], "p{}_ms", 4),
                 "cpu_p50_ms": f"{cpu:.4f}",
-                "ratio": f"{middle / peer:.3f}",
+                "ratio": f"{wall / peer:.3f}",
                 "cpu_ratio": f"{cpu / peer_cpu:.3f}",
-                "outside_engine": f"{1 - engine / middle:.3f}" if same_engine else "",
+                "outside_engine": f"{1 - engine / wall:.3f}" if same_engine else "",
             }
         )
     return rows

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_schemas import Judged, Sample, Text, in_turns
-from benchmarks.common import Row, finish, markdown_table, parser, percentiles
+from benchmarks.common import Row, finish, markdown_table, parser, percentile_columns, percentiles
 from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES
 
 
@@ -55,9 +55,7 @@ def line(library: str, one: Judged, kind: str = "regex") -> dict[str, Any]:
     row: dict[str, Any] = {kind: one.sample.name, "library": library, "outcome": verdict.outcome}
     row["wrong"] = len(one.wrong(True, in_order=True) + one.wrong(False, in_order=True))
     row["ready_ms"] = f"{verdict.ready_ms:.2f}" if one.compiled else ""
-    qs = (50, 90, 99, 100)
-    for q, us in zip(qs, percentiles(verdict.mask_us, *qs), strict=True):
-        row[f"mask_p{q}_us"] = f"{us:.1f}" if verdict.mask_us else ""
+    row |= percentile_columns(verdict.mask_us, "mask_p{}_us", qs=(50, 90, 99, 100))
     row["reason"] = " ".join(reason for _, _, reason in verdict.reasons)[:200]
     return row
 

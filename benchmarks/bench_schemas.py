@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from benchmarks.common import Row, finish, parser, percentiles, python_for, schema_rows, table_of, write_csv
+from benchmarks.common import Row, finish, parser, percentile_columns, python_for, schema_rows, table_of, write_csv
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.processes import JobProcess, Killed, quiet, serve
 from benchmarks.schema_libraries import (
@@ -265,9 +265,11 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
 
 def _times(name: str, unit: str, values: Sequence[float], *qs: int) -> dict[str, str]:
     """Columns of percentiles, of the mean and of the largest value."""
-    shown = [*percentiles(values, *qs), statistics.mean(values), max(values)] if values else [""] * (len(qs) + 2)
-    names = [*(f"{name}_p{q}_{unit}" for q in qs), f"{name}_mean_{unit}", f"{name}_max_{unit}"]
-    return {column: value and f"{value:.2f}" for column, value in zip(names, shown, strict=True)}
+    more = (
+        {"mean": f"{statistics.mean(values):.2f}", "max": f"{max(values):.2f}"} if values else {"mean": "", "max": ""}
+    )
+    columns = percentile_columns(values, f"{name}_p{{}}_{unit}", 2, qs)
+    return columns | {f"{name}_{which}_{unit}": value for which, value in more.items()}
 
 
 def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:

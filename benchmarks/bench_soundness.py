@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,15 +43,7 @@ MOST_TOKENS = 400
 MORE_TOKENS = (0, 0, 1, 2, 5, 20, 60)  # than the stated minimum
 
 
-class Walkable(Protocol):
-    """A matcher of any library; only ours know a token limit."""
-
-    @property
-    def fill_next_token_bitmask(self) -> Callable[..., Any]: ...
-
-    def accept_token(self, token_id: int) -> bool: ...
-
-    def is_terminated(self) -> bool: ...
+Walkable = Any  # what has fill_next_token_bitmask, accept_token and is_terminated; only ours know a token limit
 
 
 class Walked(NamedTuple):

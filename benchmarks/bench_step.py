@@ -91,8 +91,7 @@ def measured(tree: Path, seam: str, rows: int, replays: int) -> list[float]:
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(command, cwd="/", env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    taken: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return taken
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def commit(tree: Path) -> str:

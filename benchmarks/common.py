@@ -70,12 +70,9 @@ def turns(sides: Iterable[str], number: int) -> list[str]:
 @cache
 def hardware() -> str:
     """Processor and number of cores this process may use."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    name = next(names, platform.machine())
     cores = len(os.sched_getaffinity(0))
     return f"{name}, {cores} core{'s' if cores > 1 else ''}"
 
@@ -146,6 +143,14 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def percentiles(values: Sequence[float], *qs: int) -> list[float]:
     """Percentiles of the values; of no values NaN."""
     return [float(one) for one in np.percentile(values, qs)] if len(values) else [float("nan")] * len(qs)
+
+
+def percentile_columns(
+    values: Sequence[float], names: str, digits: int = 1, qs: Sequence[int] = (20, 50, 80)
+) -> dict[str, str]:
+    """Columns of percentiles, named as "p{}_ms"; empty if there are no values."""
+    found = zip(qs, percentiles(values, *qs), strict=True)
+    return {names.format(q): f"{value:.{digits}f}" if len(values) else "" for q, value in found}
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -40,9 +40,9 @@ from benchmarks.bench_processor import (
     Taken,
     check_accepts,
     compact_documents,
+    medians,
     random_scores,
     run,
-    summary,
 )
 from benchmarks.bench_schemas import Judged
 from benchmarks.common import (
@@ -376,12 +376,11 @@ def step_figure(
 ) -> Figure:
     if library not in taken:
         return Figure(measure, library, None, detail=problems.get(library, "not measured"))
-    low, middle, high, cpu = summary(taken[library])
-    _, ours, _, ours_cpu = summary(taken[OURS])
-    detail = (
-        f"p20 {low:.4f}, p80 {high:.4f}; CPU {cpu:.4f}, its ratio {cpu / ours_cpu:.2f}; {len(taken[library])} steps"
-    )
-    return Figure(measure, library, middle, ratio=middle / ours, detail=detail)
+    (wall, cpu), (ours, ours_cpu) = medians(taken[library]), medians(taken[OURS])
+    spread = percentiles([wall / 1e6 for wall, _ in taken[library]], 20, 80)
+    detail = "p20 {:.4f}, p80 {:.4f}; ".format(*spread)
+    detail += f"CPU {cpu:.4f}, its ratio {cpu / ours_cpu:.2f}; {len(taken[library])} steps"
+    return Figure(measure, library, wall, ratio=wall / ours, detail=detail)
 
 
 def forwards(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:

@@ -54,9 +54,8 @@ class Library:
         self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
     ) -> list[list[int]] | list[str]:
         """The output after the prompts: token ids of each row, or texts if the library gives no ids."""
-        output: Tensor = model.generate(**inputs, **prepared, **settings)
-        rows: list[list[int]] = output[:, inputs["input_ids"].shape[1] :].tolist()
-        return rows
+        output = model.generate(**inputs, **prepared, **settings)
+        return output[:, inputs["input_ids"].shape[1] :].tolist()
 
 
 class HFGuided(Library):
@@ -168,10 +167,7 @@ class LMFormatEnforcer(Library):
         return {"prefix_allowed_tokens_fn": choose}
 
     def _fn(self, constraint: Constraint) -> Callable[[int, Any], list[int]]:
-        fn: Callable[[int, Any], list[int]] = self._prefix_fn(
-            self._data, self._parsers[constraint.kind](constraint.text)
-        )
-        return fn
+        return self._prefix_fn(self._data, self._parsers[constraint.kind](constraint.text))
 
 
 def lm_format_enforcer_integration() -> Any:

@@ -7,7 +7,6 @@ name says so, and bench_schemas.py measures it by the same method.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,29 +33,24 @@ class Refused(Exception):
         super().__init__(str(reasons))
 
 
-class Walk(ABC):
-    """One text on its way through one grammar. ``bitmask`` is (1, words) int32, filled by ``fill``."""
+class Walk:
+    """One text on its way through one grammar: its classes have ``fill``, ``accept`` and ``is_completed``.
+
+    ``bitmask`` is (1, words) int32, filled by ``fill``.
+    """
 
     bitmask: Tensor
-
-    @abstractmethod
-    def fill(self) -> None: ...
-
-    @abstractmethod
-    def accept(self, token_id: int) -> bool: ...
-
-    @abstractmethod
-    def is_completed(self) -> bool: ...
 
     def allows(self, token_id: int) -> bool:
         """Whether the mask that was filled last allows a token."""
         return bool(int(self.bitmask[0, token_id // 32]) >> (token_id % 32) & 1)
 
 
-class SchemaLibrary(ABC):
+class SchemaLibrary:
     """One library, bound to a vocabulary.
 
-    ``compile`` gives a walk at the start of the grammar; ``again`` another one of the schema compiled last.
+    ``compile`` gives a walk at the start of the grammar, or raises Refused; anything else that it raises is a crash.
+    ``again`` gives another walk of the schema compiled last.
     """
 
     name: str
@@ -67,13 +61,6 @@ class SchemaLibrary(ABC):
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
-
-    @abstractmethod
-    def compile(self, schema: Any) -> Walk:
-        """Raises Refused; anything else that is raised is a crash."""
-
-    @abstractmethod
-    def again(self) -> Walk: ...
 
     def warm_up(self, number: int) -> tuple[Any, str]:
         """A small schema, another one for each number, and a text that fits it."""
@@ -181,8 +168,7 @@ class LLGuidance(SchemaLibrary):
         return LLGuidanceWalk(self._matcher.deep_copy(), self.bitmask)
 
     def _grammar(self, schema: Any) -> str:
-        grammar: str = self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=dict(self.overrides))
-        return grammar
+        return self._lib.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=dict(self.overrides))
 
 
 def llguidance_tokenizer(lib: Any, vocabulary: Vocabulary) -> Any:
@@ -476,8 +462,7 @@ class LLGuidanceRegex(LLGuidance):
     name = "llguidance's regex"
 
     def _grammar(self, schema: Any) -> str:
-        grammar: str = self._lib.LLMatcher.grammar_from_regex(schema)
-        return grammar
+        return self._lib.LLMatcher.grammar_from_regex(schema)
 
     def warm_up(self, number: int) -> tuple[Any, str]:
         return _pattern(number)
