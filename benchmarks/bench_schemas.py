@@ -265,11 +265,10 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
 
 def _times(name: str, unit: str, values: Sequence[float], *qs: int) -> dict[str, str]:
     """Columns of percentiles, of the mean and of the largest value."""
-    more = (
-        {"mean": f"{statistics.mean(values):.2f}", "max": f"{max(values):.2f}"} if values else {"mean": "", "max": ""}
-    )
     columns = percentile_columns(values, f"{name}_p{{}}_{unit}", 2, qs)
-    return columns | {f"{name}_{which}_{unit}": value for which, value in more.items()}
+    for which, of in (("mean", statistics.mean), ("max", max)):
+        columns[f"{name}_{which}_{unit}"] = f"{of(values):.2f}" if values else ""
+    return columns
 
 
 def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
