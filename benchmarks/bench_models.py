@@ -33,11 +33,6 @@ FIELDS = (*KEY, "built", *COLUMNS)
 GOOD = ("", "right", "float64")  # cells that are not printed
 TASKS = ("causal", "seq2seq", "image")
 BASE = "base"
-COMMON = (
-    "llama qwen2 qwen3 mistral gemma3_text gemma2 phi3 gpt2 mixtral bloom gpt_neo mamba falcon_mamba recurrent_gemma "
-    "t5 bart llava qwen2_vl qwen3_moe gpt_oss deepseek_v3 olmo3 cohere2 falcon opt gpt_neox phi qwen3_next "
-    "qwen3_5_text gemma3n_text gemma4_text jamba bamba zamba2 lfm2 mamba2 rwkv granite smollm3 llama4_text starcoder2"
-).split()
 
 Row = dict[str, str]
 
@@ -76,16 +71,15 @@ class Models:
 
 
 def architectures(only: Sequence[str]) -> list[Row]:
-    """Task, config type and class of each model, the most used families first."""
+    """Task, config type and class of each model."""
     from benchmarks.tiny_models import MAPPINGS
 
-    found = [
+    return [
         {"task": task, "model": name, "class": class_name}
         for task in TASKS
         for name, class_name in MAPPINGS[task].items()
         if not only or name in only
     ]
-    return sorted(found, key=lambda one: COMMON.index(one["model"]) if one["model"] in COMMON else len(COMMON))
 
 
 def ask(process: JobProcess, row: Row, column: str) -> Any:

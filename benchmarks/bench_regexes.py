@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_schemas import Judged, Sample, Text, in_turns
-from benchmarks.common import Row, finish, markdown_table, parser, percentile_columns, percentiles
+from benchmarks.common import finish, markdown_table, parser, percentile_columns, percentiles
 from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES
 
 
@@ -74,16 +74,6 @@ def summary(library: str, judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Row], libraries: Sequence[str], kind: str = "regex") -> str:
-    """Markdown: a line for each pattern, with ready ms and the median and the largest mask of each library."""
-    cells: dict[str, dict[str, str]] = {}
-    for row in rows:
-        times = f"{row['ready_ms']} ms; {row['mask_p50_us']} / {row['mask_p99_us']} µs"
-        cell = times if row["outcome"] == "compiled" else row["outcome"]
-        cells.setdefault(row[kind], {})[row["library"]] = cell + " WRONG" * bool(row["wrong"])
-    return markdown_table([kind, *libraries], [[name, *(of[one] for one in libraries)] for name, of in cells.items()])
-
-
 def main() -> None:
     made = parser(__doc__, "regexes.csv")
     made.add_argument("--grammars", action="store_true", help="grammars, not regular expressions")
@@ -98,10 +88,10 @@ def main() -> None:
     rows = [line(name, judged[name][i], kind) for i in range(len(samples)) for name in libraries]
     header = ["library", "compiled", "judged wrongly", "ready p50 / p90 / max ms", "mask p50 / p90 / p99 / max µs"]
     by_library = markdown_table(header, [summary(name, judged[name]) for name in libraries])
-    finish(arguments, rows, f"{table(rows, libraries, kind)}\n\n{by_library}", whole=not arguments.only)
+    finish(arguments, rows, by_library, whole=not arguments.only)
     for row in rows:
-        if row["outcome"] != "compiled":
-            print(f"- {row[kind]}, {row['library']}: {row['outcome']}: {row['reason']}")
+        if row["outcome"] != "compiled" or row["wrong"]:
+            print(f"- {row[kind]}, {row['library']}: {row['outcome']}, {row['wrong']} judged wrongly: {row['reason']}")
 
 
 if __name__ == "__main__":

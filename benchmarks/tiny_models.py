@@ -70,7 +70,9 @@ _QWEN4 = {
     "split_ngram_parts": 2,
 }
 
+_ROPE_OF_TEXT = "glm46v", "glm4v", "glm_ocr", "glmga", "paddleocr_vl", "qwen2_5_vl", "qwen2_vl"
 OVERRIDES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(_ROPE_OF_TEXT, {"text_config": {"rope_parameters": _SECTIONS}}),
     "bamba": {"attn_layer_indices": [1]},
     "bigbird_pegasus": {"attention_type": "original_full"},
     "blt": {
@@ -99,10 +101,6 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "dots1": {"topk_group": 1, "n_group": 1},
     "dots3_note": {"text_config": {"per_layer_config": {}, "head_dim": 16}},
     "dots3_note_text": {"per_layer_config": {}, "head_dim": 16},
-    "glm46v": {"text_config": {"rope_parameters": _SECTIONS}},
-    "glm4v": {"text_config": {"rope_parameters": _SECTIONS}},
-    "glm_ocr": {"text_config": {"rope_parameters": _SECTIONS}},
-    "glmga": {"text_config": {"rope_parameters": _SECTIONS}},
     "glm4v_moe": {"text_config": {"rope_parameters": {**_SECTIONS, "partial_rotary_factor": 1.0}}},
     "glm5_next": {"text_config": {"index_topk": 16}},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
@@ -110,9 +108,6 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "mamba2": {"head_dim": 16},
-    "paddleocr_vl": {"text_config": {"rope_parameters": _SECTIONS}},
-    "qwen2_5_vl": {"text_config": {"rope_parameters": _SECTIONS}},
-    "qwen2_vl": {"text_config": {"rope_parameters": _SECTIONS}},
     "qwen2_5_omni_thinker": {
         "vision_start_token_id": 310,
         "vision_end_token_id": 311,
