@@ -35,6 +35,7 @@ from benchmarks.processes import JobProcess, Killed, quiet, serve
 from benchmarks.schema_libraries import (
     LIBRARIES,
     SCHEMA_LIBRARIES,
+    WARM_UPS,
     HFGuided,
     LLGuidance,
     Reason,
@@ -136,7 +137,7 @@ def work(name: str, vocabulary: str) -> None:
     known, tokenize = tokenizing(vocabulary)
     library = LIBRARIES[name](known)
     for number in range(5):  # first calls import, start threads, build tables
-        schema, text = library.warm_up(number)
+        schema, text = WARM_UPS[library.kind](number)
         judge(library, Job(schema, [text]), tokenize)
     serve(lambda job: asdict(judge(library, Job(**job), tokenize)))
 

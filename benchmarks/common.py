@@ -70,9 +70,12 @@ def turns(sides: Iterable[str], number: int) -> list[str]:
 @cache
 def hardware() -> str:
     """Processor and number of cores this process may use."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    name = next(names, platform.machine())
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
     cores = len(os.sched_getaffinity(0))
     return f"{name}, {cores} core{'s' if cores > 1 else ''}"
 

@@ -1,7 +1,7 @@
 """Libraries that turn a JSON Schema, a pattern or a grammar into masks, with one small interface.
 
-Each is called through its own front end. Where the "schema" is a regular expression or a grammar in GBNF, the library's
-name says so, and bench_schemas.py measures it by the same method.
+Each is called through its own front end. Where the "schema" is a regular expression, a grammar in GBNF, or the schemas
+of a request's tools by their names, the library's name says so, and bench_schemas.py measures it by the same method.
 """
 
 from __future__ import annotations
@@ -55,17 +55,13 @@ class SchemaLibrary:
 
     name: str
     package: str
+    kind = "schema"  # of ``WARM_UPS``
     registry: Mapping[str, Any] | None = None
     """Documents that references may name; only hf-guided takes some."""
 
     def __init__(self, vocabulary: Vocabulary):
         self.vocabulary = vocabulary
         self.bitmask = allocate_bitmask(1, vocabulary.padded_size)
-
-    def warm_up(self, number: int) -> tuple[Any, str]:
-        """A small schema, another one for each number, and a text that fits it."""
-        schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
-        return {**schema, "minProperties": number % 2, "title": str(number)}, '{"a": "b"}'
 
 
 class HFGuided(SchemaLibrary):
@@ -254,11 +250,14 @@ class XGrammar(SchemaLibrary):
     def compile(self, schema: Any) -> Walk:
         for compiler in self._compilers:  # with the cache it fails at some that it can compile
             try:
-                self._compiled = compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
+                self._compiled = self._compile(compiler, schema)
                 return self.again()
             except RuntimeError as error:
                 refused = Refused([("", "", " ".join(str(error).split())[:200])])
         raise refused
+
+    def _compile(self, compiler: Any, schema: Any) -> Any:
+        return compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
 
     def again(self) -> Walk:
         matcher = self._lib.GrammarMatcher(self._compiled, terminate_without_stop_token=False)
@@ -437,69 +436,108 @@ SCHEMA_PEERS: dict[str, type[SchemaLibrary]] = {one.name: one for one in (Outlin
 """Libraries that may take seconds for a schema; they are run over a part of the sample only (compare.py)."""
 
 
-# -- regular expressions and grammars ----------------------------------------------------------------------------------
+# -- regular expressions, grammars, and the tools of a request ---------------------------------------------------------
 
 DEFAULT_LIMIT = 512  # tokens, as hg.generate has by default
 
 
 class HFGuidedRegex(HFGuided):
-    name = "hf-guided native"
-    backend = "native"
+    name, kind, backend = "hf-guided native", "pattern", "native"
 
     def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.Regex(schema)
 
-    def warm_up(self, number: int) -> tuple[Any, str]:
-        return _pattern(number)
-
 
 class HFGuidedRegexLimited(HFGuidedRegex):
-    name = "hf-guided native, with a limit"
-    limit = DEFAULT_LIMIT
+    name, limit = "hf-guided native, with a limit", DEFAULT_LIMIT
 
 
 class LLGuidanceRegex(LLGuidance):
-    name = "llguidance's regex"
+    name, kind = "llguidance's regex", "pattern"
 
     def _grammar(self, schema: Any) -> str:
         return self._lib.LLMatcher.grammar_from_regex(schema)
 
-    def warm_up(self, number: int) -> tuple[Any, str]:
-        return _pattern(number)
-
-
-def _pattern(number: int) -> tuple[str, str]:
-    return rf"[a-z]{{1,{20 + number}}}( .*|\w+)?\d", "ab cd7"
-
 
 class HFGuidedGrammar(HFGuided):
-    name = "hf-guided native of grammars"
-    backend = "native"
+    name, kind, backend = "hf-guided native of grammars", "grammar", "native"
 
     def _constraint(self, schema: Any) -> hg.Constraint:
         return hg.Grammar(schema)
 
-    def warm_up(self, number: int) -> tuple[Any, str]:
-        return f'root ::= "(" root ")" | [a-z]{{1,{20 + number}}} "\\"" [^"]* "\\""', '(ab"c d")'
-
 
 class HFGuidedGrammarLimited(HFGuidedGrammar):
-    name = "hf-guided native of grammars, with a limit"
-    limit = DEFAULT_LIMIT
+    name, limit = "hf-guided native of grammars, with a limit", DEFAULT_LIMIT
 
 
 class XGrammarGrammar(HFGuidedGrammar):
-    name = "hf-guided xgrammar of grammars"
-    backend = "xgrammar"
+    name, backend = "hf-guided xgrammar of grammars", "xgrammar"
 
 
 class XGrammarGrammarLimited(XGrammarGrammar):
-    name = "hf-guided xgrammar of grammars, with a limit"
-    limit = DEFAULT_LIMIT
+    name, limit = "hf-guided xgrammar of grammars, with a limit", DEFAULT_LIMIT
 
 
-_PATTERNS = HFGuidedRegex, HFGuidedRegexLimited, LLGuidanceRegex
-_GRAMMARS = HFGuidedGrammar, HFGuidedGrammarLimited, XGrammarGrammar, XGrammarGrammarLimited
-REGEX_LIBRARIES: dict[str, type[SchemaLibrary]] = {one.name: one for one in _PATTERNS}
-GRAMMAR_LIBRARIES: dict[str, type[SchemaLibrary]] = {one.name: one for one in _GRAMMARS}
-LIBRARIES = SCHEMA_LIBRARIES | SCHEMA_PEERS | REGEX_LIBRARIES | GRAMMAR_LIBRARIES
+OF_TOOLS = " of tools"
+_BEGIN, _END = '<tool_call>\n{{"name": "{}", "arguments": ', "}\n</tool_call>"
+
+
+class HFGuidedTools(HFGuided):
+    name, kind, family = f"hf-guided{OF_TOOLS}", "tools", "qwen_3"
+
+    def _constraint(self, schema: Any) -> hg.Constraint:
+        functions = [{"name": name, "parameters": parameters} for name, parameters in schema.items()]
+        return hg.ToolCalls([{"type": "function", "function": one} for one in functions], self.family)
+
+
+class HFGuidedToolsLimited(HFGuidedTools):
+    name, limit = f"hf-guided, with a limit{OF_TOOLS}", HFGuidedLimited.limit
+
+
+class HFGuidedElements(HFGuidedTools):
+    name, family = f"hf-guided, elements{OF_TOOLS}", "qwen_3_coder"
+
+
+class LLGuidanceTools(LLGuidance):
+    name, kind = f"llguidance{OF_TOOLS}", "tools"
+
+    def _grammar(self, schema: Any) -> str:
+        tag = self._lib.StructTag
+        tags = [
+            tag(trigger="<tool_call>", begin=_BEGIN.format(name), grammar=parameters, end=_END)
+            for name, parameters in schema.items()
+        ]
+        return tag.to_grammar(tags, assume_special=False)
+
+
+class XGrammarTools(XGrammar):
+    name, kind = f"xgrammar{OF_TOOLS}", "tools"
+
+    def _compile(self, compiler: Any, schema: Any) -> Any:
+        items = [
+            self._lib.StructuralTagItem(begin=_BEGIN.format(name), schema=json.dumps(parameters), end=_END)
+            for name, parameters in schema.items()
+        ]
+        return compiler.compile_structural_tag(items, ["<tool_call>"])
+
+
+def _by_name(*libraries: type[SchemaLibrary]) -> dict[str, type[SchemaLibrary]]:
+    return {library.name: library for library in libraries}
+
+
+REGEX_LIBRARIES = _by_name(HFGuidedRegex, HFGuidedRegexLimited, LLGuidanceRegex)
+GRAMMAR_LIBRARIES = _by_name(HFGuidedGrammar, HFGuidedGrammarLimited, XGrammarGrammar, XGrammarGrammarLimited)
+TOOL_LIBRARIES = _by_name(HFGuidedTools, HFGuidedToolsLimited, HFGuidedElements, LLGuidanceTools, XGrammarTools)
+LIBRARIES = SCHEMA_LIBRARIES | SCHEMA_PEERS | REGEX_LIBRARIES | GRAMMAR_LIBRARIES | TOOL_LIBRARIES
+
+_OBJECT = {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}
+WARM_UPS: dict[str, Callable[[int], tuple[Any, str]]] = {
+    "schema": lambda number: ({**_OBJECT, "minProperties": number % 2, "title": str(number)}, '{"a": "b"}'),
+    "pattern": lambda number: (rf"[a-z]{{1,{20 + number}}}( .*|\w+)?\d", "ab cd7"),
+    "grammar": lambda number: (
+        f'root ::= "(" root ")" | [a-z]{{1,{20 + number}}} "\\"" [^"]* "\\""',
+        '(ab"c d")',
+    ),
+    "tools": lambda number: ({f"warm_{number}": _OBJECT}, "a text"),
+}
+"""By the kind of a library: small things to compile, another one for each number, each with a text that fits it."""
