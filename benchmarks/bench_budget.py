@@ -191,8 +191,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def shortest(compiled: Any, most: int) -> int | None:
-    """The least number of tokens to the end, with the stop token, at most ``most``; None where the search would be
-    long.
+    """The least number of tokens to the end, with the stop token; None where the search would be long.
+
+    ``most`` tokens are enough. The engine is a ``FrameEngine``, which knows equal places by a number.
     """
     start, mask = compiled.new_engine(), np.empty(len(compiled.vocabulary.text_words), np.int32)
     here, seen, looked_at = {start.here(): start}, {start.here()}, 0

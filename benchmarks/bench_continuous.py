@@ -34,9 +34,7 @@ _PATIENCE_S = 600
 
 
 class Requests:
-    """The requests of all sides: of a shape of ``SHAPES``, so many, each of so many tokens; asynchronous: batches are
-    prepared while others run.
-    """
+    """The requests of all sides; asynchronous: batches are prepared while others run."""
 
     def __init__(self, shape: str, device: str, count: int, tokens: int, asynchronous: bool):
         given = Model(shape, device)

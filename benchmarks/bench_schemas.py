@@ -113,9 +113,7 @@ def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]
 
 
 class Worker:
-    """A process of ``judge`` for one library; started at the first job, and again after one that went beyond the
-    limits.
-    """
+    """A process of ``judge`` for one library, with limits of time and memory for each job."""
 
     def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
         command = ["benchmarks.bench_schemas", "--worker", library, vocabulary]
