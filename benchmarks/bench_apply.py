@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row, hardware, parser, percentiles, table_of, write_csv
+from benchmarks.common import Row, hardware, parser, percentile_columns, table_of, write_csv
 from hf_guided.session.mask_kernel import kernel_in_use, mask_kernel
 from hf_guided.vocabulary.bitmask import WORD_BITS, pack, words
 
@@ -74,7 +74,6 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the logits, which a copy reads and writes."""
         return self.logits.numel() * self.logits.element_size()
 
     def masked(self) -> Tensor:
@@ -142,12 +141,7 @@ PEERS: dict[str, dict[str, Make]] = {
 
 
 def all_sides(device: torch.device, peers: list[str] | None = None) -> dict[str, Make]:
-    """Ours, the bounds and the others on this kind of device.
-
-    Args:
-        device: where the logits are.
-        peers: only these; None: all.
-    """
+    """Ours, the bounds and the other libraries' kernels on this kind of device; of these only ``peers``, or all."""
     others = {name: make for name, make in PEERS[device.type].items() if peers is None or name in peers}
     return {OURS: ours, CLONE: clone, FILL: fill, **others}
 
@@ -168,13 +162,7 @@ def buffers_needed(nbytes: int, rotated: int = ROTATED_BYTES) -> int:
 
 
 def time_calls(calls: Sequence[Call], device: torch.device, *, replays: int) -> list[float]:
-    """Microseconds a call, one entry for each replay of all of them.
-
-    Args:
-        calls: each on the next buffer.
-        device: where they run.
-        replays: how many are timed, after some that are not.
-    """
+    """Microseconds a call, each on the next buffer: one entry for each replay of all of them."""
     timed = _graph_replays(calls) if device.type == "cuda" else _plain_replays(calls)
     return [timed() / len(calls) for _ in range(_WARM_UPS + replays)][_WARM_UPS:]
 
@@ -213,19 +201,11 @@ def _graph_replays(calls: Sequence[Call]) -> Callable[[], float]:
     return replay
 
 
-def taken_columns(microseconds: Sequence[float]) -> dict[str, str]:
-    """Columns of a row of results."""
-    found = zip(("p20_us", "p50_us", "p80_us"), percentiles(microseconds, 20, 50, 80), strict=True)
-    return {name: f"{value:.3f}" for name, value in found}
-
-
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes and repetitions of the measurement."""
-
     vocabularies: Sequence[int]  # widths of the logits
     batches: Sequence[int]  # numbers of rows
     rotated: int  # bytes of logits that calls take in turn
@@ -261,7 +241,6 @@ def measured_rows(
 def _measured(
     kind: str, name: str, side: Side | str, buffers: list[Buffer], sizes: Sizes, device: torch.device
 ) -> dict[str, str]:
-    """The columns of times and problems."""
     nothing = dict.fromkeys(("p20_us", "p50_us", "p80_us", "gb_s"), "")
     if isinstance(side, str):
         return {**nothing, "problem": side}
@@ -269,10 +248,10 @@ def _measured(
         if name not in BOUNDS:
             assert torch.equal(side(buffers[0]), buffers[0].masked()), f"{name} masks otherwise"
         if kind == "launch":
-            taken = taken_columns(launch_times(side, buffers, device, sizes.replays))
+            taken = percentile_columns(launch_times(side, buffers, device, sizes.replays), "p{}_us", 3)
             return {**nothing, **taken, "problem": ""}
         calls = [partial(side, buffers[i % len(buffers)]) for i in range(max(NODES, len(buffers)))]
-        taken = taken_columns(time_calls(calls, device, replays=sizes.replays))
+        taken = percentile_columns(time_calls(calls, device, replays=sizes.replays), "p{}_us", 3)
     except Exception as error:
         if name == OURS:
             raise
@@ -321,22 +300,9 @@ def targets(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Row]) -> str:
-    def times(row: Row) -> str:
-        return f"{float(row['p50_us']):.2f} ({float(row['p20_us']):.2f} - {float(row['p80_us']):.2f})"
-
-    return table_of(
-        rows,
-        {
-            "what": "what",
-            "vocabulary": "vocab",
-            "batch": "batch",
-            "allowed": lambda row: f"{row['allowed']:.1%}",
-            "side": "side",
-            "microseconds (p20 - p80)": lambda row: row["problem"] or times(row),
-            "GB/s": "gb_s",
-        },
-    )
+table = partial(
+    table_of, columns=("what", "vocab", "batch", "allowed", "side", "p20_us", "p50_us", "p80_us", "gb_s", "problem")
+)
 
 
 def _reason(error: Exception) -> str:

@@ -88,7 +88,6 @@ class Budgeted(HFGuided):
         return {"logits_processor": [processor]}
 
     def minimum(self, constraint: Constraint) -> int:
-        """The stated minimum."""
         minimum = self._guide.compile(self._ours(constraint)).matcher().min_tokens_to_finish()
         assert minimum is not None
         return int(minimum)
@@ -109,7 +108,6 @@ ALL: dict[str, type[Library]] = {library.name: library for library in (*OURS, *P
 
 
 def stated_minima() -> dict[str, dict[str, int]]:
-    """The stated minima, constraint by constraint."""
     tokenizer = demo()
     budgeted = [library(tiny_llama(len(tokenizer), seed=0), tokenizer) for library in OURS]
     return {name: {one.name: one.minimum(constraint) for one in budgeted} for name, constraint in constraints().items()}
@@ -167,7 +165,6 @@ def run_cell(
 
 
 def run_all(names: Sequence[str], rows: int) -> Iterator[dict[str, Any]]:
-    """All cells, library by library."""
     tokenizer = demo()
     llama = tiny_llama(len(tokenizer), seed=0)
     stated = stated_minima()
@@ -194,11 +191,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def shortest(compiled: Any, most: int) -> int | None:
-    """The least number of tokens to the end, the stop token counted; None where it would have to be searched long.
+    """The least number of tokens to the end, with the stop token; None where the search would be long.
 
-    Args:
-        compiled: a constraint whose engine is a ``FrameEngine``: it knows equal places by a number.
-        most: a number of tokens that is enough.
+    ``most`` tokens are enough. The engine is a ``FrameEngine``, which knows equal places by a number.
     """
     start, mask = compiled.new_engine(), np.empty(len(compiled.vocabulary.text_words), np.int32)
     here, seen, looked_at = {start.here(): start}, {start.here()}, 0
@@ -246,8 +241,6 @@ def minima(most: int) -> Iterator[dict[str, Any]]:
 
 
 def minima_table(rows: Sequence[Row]) -> str:
-    """How far the stated minima are above the least number of tokens."""
-
     def line(order: str) -> list[str]:
         ratios = sorted(int(row[order]) / int(row["shortest"]) for row in rows)
         exact = sum(ratio <= 1 for ratio in ratios)

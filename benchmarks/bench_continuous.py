@@ -4,11 +4,10 @@
     python -m benchmarks.bench_continuous --device cpu --shape tiny --requests 4 --tokens 12 --rounds 2
 
 Every request has a prompt of its own; guided ones write lines until their tokens are used up, because the stop token's
-score is made 0. On a GPU managers batch asynchronously, and then not:
-a free batch is prepared while the one before it runs, and a guided one waits for its tokens, so that the two guided
-sides differ in what is lost to that wait. Rounds of all sides, in changing order; a round's
-ratio is the tokens a second of a side to those of the free one. Managers are made, warmed up and stopped outside of the
-time, and the answers of every guided request are read by ``re``.
+score is made 0. On a GPU managers batch asynchronously, and then not: a free batch is prepared while the one before it
+runs, and a guided one waits for its tokens. Rounds of both sides, in changing order; a round's ratio is the tokens a
+second of a side to those of the free one. Managers are made, warmed up and stopped outside of the time, and the answers
+of every guided request are read by ``re``.
 """
 
 from __future__ import annotations
@@ -35,15 +34,7 @@ _PATIENCE_S = 600
 
 
 class Requests:
-    """The requests of all sides.
-
-    Args:
-        shape: of ``SHAPES``.
-        device: "cpu" or "cuda".
-        count: how many.
-        tokens: that each writes.
-        asynchronous: whether batches are prepared while others run.
-    """
+    """The requests of all sides; asynchronous: batches are prepared while others run."""
 
     def __init__(self, shape: str, device: str, count: int, tokens: int, asynchronous: bool):
         given = Model(shape, device)

@@ -31,7 +31,7 @@ from typing import Any
 import torch
 
 import hf_guided as hg
-from benchmarks.common import Row, finish, parser, percentiles, rounded, table_of, turns
+from benchmarks.common import finish, parser, percentile_columns, table_of, turns
 from benchmarks.decode_cases import SHAPES, Case, Task, demo_examples, demo_record, is_right, is_valid, random_model
 from benchmarks.libraries import Constraint, Library, NotSupported, Outlines, XGrammar
 from hf_guided.session.session import SessionStats
@@ -148,16 +148,13 @@ def result_rows(taken: dict[str, Taken], **common: Any) -> list[dict[str, Any]]:
     free, free_cpu = (statistics.median(rates) for rates in (taken[FREE].wall_rates, taken[FREE].cpu_rates))
     rows = []
     for name, one in taken.items():
-        low, middle, high = percentiles(one.wall_rates, 20, 50, 80)
         rows.append(
             {
                 **common,
                 "side": name,
                 "rounds": len(one.wall_rates),
-                "p20": f"{low:.1f}",
-                "p50": f"{middle:.1f}",
-                "p80": f"{high:.1f}",
-                "ratio": f"{middle / free:.3f}",
+                **percentile_columns(one.wall_rates, "p{}"),
+                "ratio": f"{statistics.median(one.wall_rates) / free:.3f}",
                 "cpu_ratio": f"{statistics.median(one.cpu_rates) / free_cpu:.3f}",
                 "answers": len(one.answers),
                 "valid": sum(is_valid(task, text) for task, text in one.answers),
@@ -187,7 +184,7 @@ PARTICLES = 32
 
 
 class _Enough(Exception):
-    """A call has run as many steps as are measured."""
+    pass
 
 
 def steps_of(model: Any, call: Callable[[], Any]) -> list[float]:
@@ -211,7 +208,6 @@ def steps_of(model: Any, call: Callable[[], Any]) -> list[float]:
 
 
 def sampling_calls(model: Any, guide: hg.Guide, constraint: hg.Regex) -> dict[str, Callable[[], Any]]:
-    """Calls with as many rows, by the name of the side."""
     prompt = "Write this down: "
     ids = torch.tensor([guide.tokenizer.encode(prompt)] * PARTICLES)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pad_token_id": guide.tokenizer.eos_token_id}
@@ -229,7 +225,6 @@ def sampling_calls(model: Any, guide: hg.Guide, constraint: hg.Regex) -> dict[st
 
 
 def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
-    """A row for each side and format."""
     model, tokenizer = random_model(shape)
     guide = hg.Guide(model, tokenizer)
     rows = []
@@ -241,36 +236,14 @@ def sample_rows(shape: str, rounds: int, **common: Any) -> list[dict[str, Any]]:
                 taken[side] += steps_of(model, calls[side])
         plain = statistics.median(taken["masked sampling"])
         for side, values in taken.items():
-            low, middle, high = percentiles(values, 20, 50, 80)
-            figures = {"p20_ms": f"{low:.1f}", "p50_ms": f"{middle:.1f}", "p80_ms": f"{high:.1f}"}
-            ratio = f"{middle / plain:.3f}"
-            rows.append(
-                {"model": f"{shape}, random", "format": name, **common, "side": side, **figures, "ratio": ratio}
-            )
+            row = {"model": f"{shape}, random", "format": name, **common, "side": side}
+            ratio = f"{statistics.median(values) / plain:.3f}"
+            rows.append({**row, **percentile_columns(values, "p{}_ms"), "ratio": ratio})
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each side."""
-    return table_of(
-        rows,
-        {
-            "model": "model",
-            "batch": "batch",
-            "side": "side",
-            "tokens a second (p20 - p80)": lambda row: (
-                f"{float(row['p50']):.0f} ({float(row['p20']):.0f} - {float(row['p80']):.0f})"
-            ),
-            "ratio": rounded("ratio"),
-            "CPU ratio": rounded("cpu_ratio"),
-            "valid": lambda row: f"{row['valid']} of {row['answers']}",
-            "right": "right",
-            "forward ms": rounded("forward_ms"),
-            "fill ms": rounded("fill_ms"),
-            "apply ms": rounded("apply_ms"),
-            "row-forwards a token": "row_forwards_per_token",
-        },
-    )
+COLUMNS = "model batch side p20 p50 p80 ratio cpu_ratio answers valid right forward_ms fill_ms apply_ms"
+table = partial(table_of, columns=[*COLUMNS.split(), "row_forwards_per_token"])
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 
 import hf_guided as hg
-from benchmarks.common import finish, parser, percentiles, schema_rows, table_of
+from benchmarks.common import finish, parser, percentile_columns, schema_rows, table_of
 from tests import sketch_reader
 from tests.vocabularies import VOCABULARIES
 
@@ -50,7 +50,6 @@ def counted(tokenizer: Any, schemas: Sequence[Any]) -> list[tuple[int, int, int]
 
 def row_of(name: str, counts: Sequence[tuple[int, int, int]], instances: int, alike: int) -> dict[str, Any]:
     described, dumped, minified = (sum(column) for column in zip(*counts, strict=True))
-    low, middle, high = percentiles([said / written for said, written, _ in counts], 20, 50, 80)
     return {
         "vocabulary": name,
         "schemas": len(counts),
@@ -61,9 +60,7 @@ def row_of(name: str, counts: Sequence[tuple[int, int, int]], instances: int, al
         "minified_tokens": minified,
         "ratio": f"{described / dumped:.3f}",
         "ratio_to_minified": f"{described / minified:.3f}",
-        "ratio_p20": f"{low:.3f}",
-        "ratio_p50": f"{middle:.3f}",
-        "ratio_p80": f"{high:.3f}",
+        **percentile_columns([said / written for said, written, _ in counts], "ratio_p{}", 3),
     }
 
 

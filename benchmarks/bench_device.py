@@ -67,13 +67,9 @@ AIMED_AT: dict[tuple[str, str], tuple[float, float | None]] = {  # median ratio,
 
 
 class Side(NamedTuple):
-    """One way to generate.
-
-    Args:
-        run: returns the new tokens of each row, up to its stop token.
-        sent: bytes of masks that have come into the table on the device so far; None where it is not known. Masks that
-            are in no table (near the end of a budget, and of engines that keep none) are not counted.
-        prepare: what comes before the time of a call.
+    """One way to generate: ``run`` returns the new tokens of each row, up to its stop token; ``prepare`` comes before
+    the time of a call; ``sent`` counts the bytes of masks that have come into the table on the device, if that is
+    known (masks near the end of a budget, and of engines that keep none, are in no table).
     """
 
     run: Callable[[], list[list[int]]]
@@ -82,8 +78,6 @@ class Side(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One call of one side."""
-
     seconds: float
     tokens: int
     sent_bytes: int | None = None
@@ -94,12 +88,7 @@ class Taken(NamedTuple):
 
 
 class Model:
-    """A model and the calls of each side.
-
-    Args:
-        shape: of ``SHAPES``.
-        device: "cpu" or "cuda".
-    """
+    """A model of a shape of ``SHAPES``, and the calls of each side."""
 
     def __init__(self, shape: str, device: str):
         dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -131,14 +120,8 @@ class Model:
         return max(tokens, compiled.matcher().min_tokens_to_finish() or 0)
 
     def sides(self, name: str, rows: int, tokens: int, form: str, chosen: Sequence[str] = SIDES) -> dict[str, Side]:
-        """The functions that write up to this many tokens in this many rows.
-
-        Args:
-            name: of the constraint.
-            rows: of the batch.
-            tokens: the limit of each row.
-            form: of ``FORMS``.
-            chosen: of ``SIDES``; free generation is always among them. A library that is not installed is left out.
+        """The functions that write up to this many tokens in this many rows, of the sides that are chosen and
+        installed; free generation is always among them.
         """
         ours, theirs = self.constraint(name)
         case = Case(name, self.model, self.tokenizer, [Task(prompt, {}) for prompt in self.prompts(rows)], tokens)
@@ -216,7 +199,6 @@ class Model:
 
 
 def timed(side: Side, device: str) -> Taken:
-    """One call, after its preparation."""
     side.prepare()
     before = side.sent() if side.sent else 0
     if device == "cuda":
@@ -230,7 +212,6 @@ def timed(side: Side, device: str) -> Taken:
 
 
 def rounds(sides: dict[str, Side], count: int, device: str) -> list[dict[str, Taken]]:
-    """Time and tokens of each side in each round."""
     return [{name: timed(sides[name], device) for name in turns(sides, number)} for number in range(count)]
 
 
@@ -250,12 +231,8 @@ def lower_bound(values: Sequence[float], doubt: float = 0.05) -> float | None:
 
 
 def result_rows(taken: Sequence[dict[str, Taken]], mask_bytes: int, **common: Any) -> list[dict[str, Any]]:
-    """A row for each side, with its ratio to free generation.
-
-    Args:
-        taken: of each round.
-        mask_bytes: sent for each row and step where masks are not resident.
-        common: columns before the others.
+    """A row for each side, with its ratio to free generation; ``mask_bytes`` are sent for each row and step where masks
+    are not resident.
     """
     found = []
     for name in [one for one in SIDES if one in taken[0]]:

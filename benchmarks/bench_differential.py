@@ -47,11 +47,11 @@ class _LLGuidance(LLGuidance):
 
 
 class _Repeated(Exception):
-    """An object has a name twice."""
+    pass
 
 
 class _Infinite(Exception):
-    """A number is more than a double can hold."""
+    pass
 
 
 def accepts(library: SchemaLibrary, text: str) -> bool:
@@ -61,12 +61,7 @@ def accepts(library: SchemaLibrary, text: str) -> bool:
 
 
 class Hot:
-    """A walk as the hot walker wants it: it takes a stop token where the text may end.
-
-    Args:
-        walk: at the start of the grammar.
-        stop_token_id: the stop token.
-    """
+    """A walk as the hot walker wants it: it takes a stop token where the text may end."""
 
     def __init__(self, walk: Walk, stop_token_id: int):
         self._walk, self._stop, self.is_stopped = walk, stop_token_id, False

@@ -64,7 +64,7 @@ def ready(guide: hg.Guide, schema: dict[str, Any]) -> float:
 def sample(name: str) -> dict[str, float]:
     """``measured`` in a fresh process."""
     process = JobProcess(["benchmarks.bench_first_use", "--worker"], limit_s=120)
-    found: dict[str, float] = process.ask(name)
+    found = process.ask(name)
     process.stop()
     return found
 

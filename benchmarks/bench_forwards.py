@@ -19,7 +19,7 @@ import numpy as np
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
 import hf_guided as hg
-from benchmarks.common import Row, finish, parser, table_of
+from benchmarks.common import finish, parser, table_of
 from benchmarks.decode_cases import Case, Task, demo_examples, demo_record, is_right, is_valid, random_llama
 from hf_guided import demo
 from hf_guided.constraints.values import JsonSchema
@@ -56,8 +56,6 @@ _END = 256
 
 
 class _Bytes:
-    """A vocabulary of the 256 bytes and an end, as llguidance wants to see one."""
-
     eos_token_id, bos_token_id = _END, None
     tokens = [*(bytes([byte]) for byte in range(256)), b"<|end|>"]
     special_token_ids = [_END]
@@ -71,9 +69,6 @@ class ForcedBytes:
 
     llguidance decides over single bytes. No token, no automaton and no forced text of ours has a part in it; only the
     grammar is the one that hf-guided writes, so that both speak of the same language.
-
-    Args:
-        constraint: the schema and its white space.
     """
 
     def __init__(self, constraint: JsonSchema):
@@ -85,9 +80,7 @@ class ForcedBytes:
 
     def share(self, tokens: Sequence[bytes]) -> tuple[int, int]:
         """How many of the tokens lie in forced text, and how many there are; the end counts as one that does.
-
-        Raises:
-            ValueError: the text is not in the language.
+        ValueError: the text is not in the language.
         """
         matcher = self._start.deep_copy()
         forced: list[bool] = []
@@ -116,7 +109,6 @@ def forced_share(case: Case, answers: Sequence[tuple[Task, list[int]]], whitespa
 
 
 def count(case: Case, batch: int, whitespace: Whitespace, loop: str, options: dict[str, Any]) -> dict[str, Any]:
-    """A row of results."""
     answers: list[tuple[Task, list[int]]] = []
     tokens = row_forwards = drafted = accepted = 0
     for tasks, inputs in case.batches(batch):
@@ -147,30 +139,6 @@ def count(case: Case, batch: int, whitespace: Whitespace, loop: str, options: di
     }
 
 
-def table(rows: Sequence[Row]) -> str:
-    """A line a row; a bound that is missed is marked."""
-
-    def is_missed(row: Row) -> bool:
-        return bool(row["bound"]) and float(row["row_forwards_per_token"]) > float(row["bound"])
-
-    return table_of(
-        rows,
-        {
-            "model": "model",
-            "batch": "batch",
-            "white space": "whitespace",
-            "loop": "loop",
-            "ended": lambda row: f"{row['ended']} of {row['answers']}",
-            "right": "right",
-            "tokens": "tokens",
-            "f": "forced_share",
-            "row-forwards a token": "row_forwards_per_token",
-            "bound": lambda row: f"{row['bound']} (missed)" if is_missed(row) else row["bound"],
-            "accepted": lambda row: f"{row['accepted']} of {row['drafted']}" if int(row["drafted"]) else "",
-        },
-    )
-
-
 def main() -> None:
     made = parser(__doc__, "forwards.csv")
     made.add_argument("--batch", nargs="+", type=int, default=[1, 8])
@@ -185,7 +153,7 @@ def main() -> None:
                         continue  # it writes what is forced anyway
                     rows.append(count(case, batch, whitespace, loop, options))
                     print(" ".join(f"{name}={value}" for name, value in rows[-1].items()), flush=True)
-    finish(arguments, rows, table(rows))
+    finish(arguments, rows, table_of(rows))
 
 
 if __name__ == "__main__":

@@ -46,16 +46,13 @@ LOOK_S = 0.02
 
 
 class Way(NamedTuple):
-    """A way to answer the rows of a folder."""
-
     package: str  # package whose version stands in the row
-    command: list[str]  # command that starts the job, or continues it
+    command: str  # arguments of ``python -m`` that start the job, or continue it
     written: Callable[[Path], int]  # number of rows with an answer on disk
     values: Callable[[Path], Iterator[tuple[int, Any]]]  # the number and the value of each answer
 
 
 def prompts(count: int) -> list[str]:
-    """Short prompts, of which many differ."""
     texts = []
     for row in range(count):
         work, name, age = WORK[row % len(WORK)], NAMES[row % len(NAMES)], 18 + row % 71
@@ -65,7 +62,6 @@ def prompts(count: int) -> list[str]:
 
 
 def prepare(folder: Path, count: int) -> None:
-    """Write the input of every way."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -110,21 +106,14 @@ def values_of_map(folder: Path) -> Iterator[tuple[int, Any]]:
         yield answer["row"], answer["value"]
 
 
-LAUNCH = [
-    "-m",
-    "torch.distributed.run",
-    "--standalone",
-    "--nproc-per-node",
-    str(PROCESSES),
-    "-m",
-    "hf_guided.cli.batch",
-]
-FILES = ["--input", "rows.jsonl", "--schema", "schema.json", "--output", "out.jsonl"]
-MODEL = ["--model", "demo", "--device", LOADING["device"], "--dtype", LOADING["dtype"], "--batch-size", str(BATCH)]
+LAUNCH = f"torch.distributed.run --standalone --nproc-per-node {PROCESSES} -m hf_guided.cli.batch"
+FILES = "--input rows.jsonl --schema schema.json --output out.jsonl"
+MODEL = f"--model demo --device {LOADING['device']} --dtype {LOADING['dtype']} --batch-size {BATCH}"
+ANSWER = "benchmarks.bench_jobs --answer"
 WAYS = {
-    "batch": Way("hf-guided", [*LAUNCH, *FILES, *MODEL], written_by_batch, values_of_batch),
-    "ray": Way("ray", ["-m", "benchmarks.bench_jobs", "--answer", "ray"], written_by_ray, values_of_ray),
-    "datasets": Way("datasets", ["-m", "benchmarks.bench_jobs", "--answer", "datasets"], written_by_map, values_of_map),
+    "batch": Way("hf-guided", f"{LAUNCH} {FILES} {MODEL}", written_by_batch, values_of_batch),
+    "ray": Way("ray", f"{ANSWER} ray", written_by_ray, values_of_ray),
+    "datasets": Way("datasets", f"{ANSWER} datasets", written_by_map, values_of_map),
 }
 
 
@@ -143,14 +132,10 @@ def expected_values(texts: list[str]) -> list[Any]:
 
 
 def started(way: Way, folder: Path) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     with (folder / "log.txt").open("ab") as log:
-        return subprocess.Popen([sys.executable, *way.command], stdout=log, stderr=log, env=environment, cwd=folder)
+        command = [sys.executable, "-m", *way.command.split()]
+        return subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=folder)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -175,7 +160,6 @@ def wait_for(rows: int, way: Way, process: subprocess.Popen[bytes], folder: Path
 
 
 def check(way: Way, folder: Path, expected: list[Any]) -> None:
-    """Check that each row is there once, with its value."""
     answers = list(way.values(folder))
     counts = Counter(row for row, _ in answers)
     lost, doubled = set(range(len(expected))) - set(counts), [row for row, count in counts.items() if count > 1]
@@ -258,25 +242,26 @@ def run_datasets(folder: Path) -> None:
     failed = [process.wait() for process in processes]
     if any(failed):
         raise SystemExit(f"the processes ended with {failed}")
-    parts = parts_of(folder, range(part_count(folder)))  # all are finished: this reads their files
+    parts = parts_of(folder, 0, 1)  # all are finished: this reads their files
     datasets.concatenate_datasets(parts).save_to_disk(str(folder / "answered"))
 
 
-def parts_of(folder: Path, numbers: Any) -> list[Any]:
-    """Parts of the data set with their answers; those that are finished come from their files."""
+def parts_of(folder: Path, first: int, step: int) -> list[Any]:
+    """Every so many parts of the data set with their answers; those that are finished come from their files."""
     import datasets
 
     from hf_guided.integrations.datasets import extract
 
     datasets.disable_progress_bars()
     rows = datasets.Dataset.from_parquet(str(folder / "rows.parquet"), cache_dir=str(folder / "cache"))
-    step = extract("demo", constraint=SCHEMA, column="prompt", loading=LOADING, batch_size=BATCH)
+    answered = extract("demo", constraint=SCHEMA, column="prompt", loading=LOADING, batch_size=BATCH)
     size = block_rows(folder)
+    settings = {"batched": True, "batch_size": size, "features": answered.features(rows)}
     parts = []
-    for number in numbers:
+    for number in range(first, -(-len(rows) // size), step):
         part = rows.select(range(number * size, min((number + 1) * size, len(rows))))
         file = str(folder / "parts" / f"{number:05d}.arrow")
-        parts.append(part.map(step, batched=True, batch_size=size, features=step.features(rows), cache_file_name=file))
+        parts.append(part.map(answered, cache_file_name=file, **settings))
     return parts
 
 
@@ -287,15 +272,7 @@ def answer(how: str, folder: Path) -> None:
     elif how == "datasets":
         run_datasets(folder)
     else:
-        parts_of(folder, range(int(how), part_count(folder), PROCESSES))
-
-
-def part_count(folder: Path) -> int:
-    """How many parts the rows make."""
-    import pyarrow.parquet as pq
-
-    rows: int = pq.read_metadata(folder / "rows.parquet").num_rows
-    return -(-rows // block_rows(folder))
+        parts_of(folder, int(how), PROCESSES)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """On which architectures does every way to generate write what transformers' own loop writes?
 
-    python -m benchmarks.bench_models [--only NAME ...] [--task NAME ...] [--column NAME ...] [--no-variants] [--again]
+    python -m benchmarks.bench_models [--only NAME ...] [--again]
 
-A row is a tiny random model of one architecture, in one variant of its config (``tiny_configs.py``).
+A row is a tiny random model of one architecture, in one variant of its config (``tiny_models.py``).
 docs/architectures.md says what the columns compare (``model_comparisons.py``). Cells run in a process with a limit of
 time and memory, so that a crash is one cell. Cells that are in the file already are skipped, unless ``--again`` is
 given.
@@ -33,11 +33,6 @@ FIELDS = (*KEY, "built", *COLUMNS)
 GOOD = ("", "right", "float64")  # cells that are not printed
 TASKS = ("causal", "seq2seq", "image")
 BASE = "base"
-COMMON = (
-    "llama qwen2 qwen3 mistral gemma3_text gemma2 phi3 gpt2 mixtral bloom gpt_neo mamba falcon_mamba recurrent_gemma "
-    "t5 bart llava qwen2_vl qwen3_moe gpt_oss deepseek_v3 olmo3 cohere2 falcon opt gpt_neox phi qwen3_next "
-    "qwen3_5_text gemma3n_text gemma4_text jamba bamba zamba2 lfm2 mamba2 rwkv granite smollm3 llama4_text starcoder2"
-).split()
 
 Row = dict[str, str]
 
@@ -52,9 +47,8 @@ class Models:
         self._model: tuple[str, ...] = ()
 
     def __call__(self, question: dict[str, str]) -> Any:
-        from benchmarks.model_cases import describe, usable_case
-        from benchmarks.model_comparisons import Comparisons
-        from benchmarks.tiny_configs import variants
+        from benchmarks.model_comparisons import Comparisons, describe, usable_case
+        from benchmarks.tiny_models import variants
 
         if question["column"] == "variants":
             try:
@@ -76,17 +70,16 @@ class Models:
 # -- in the process that writes the table ------------------------------------------------------------------------------
 
 
-def architectures(tasks: Sequence[str], only: Sequence[str]) -> list[Row]:
-    """Task, config type and class of each model, the most used families first."""
+def architectures(only: Sequence[str]) -> list[Row]:
+    """Task, config type and class of each model."""
     from benchmarks.tiny_models import MAPPINGS
 
-    found = [
+    return [
         {"task": task, "model": name, "class": class_name}
-        for task in tasks
+        for task in TASKS
         for name, class_name in MAPPINGS[task].items()
         if not only or name in only
     ]
-    return sorted(found, key=lambda one: COMMON.index(one["model"]) if one["model"] in COMMON else len(COMMON))
 
 
 def ask(process: JobProcess, row: Row, column: str) -> Any:
@@ -99,26 +92,18 @@ def ask(process: JobProcess, row: Row, column: str) -> Any:
         return f"error: {killed}"
 
 
-def rows_of(process: JobProcess, one: Row, known: Sequence[Row], columns: Sequence[str], base_only: bool) -> list[Row]:
-    """The rows of an architecture.
-
-    Args:
-        process: of the models.
-        one: task, model and class.
-        known: rows of the file, whose cells are kept.
-        columns: those that are wanted.
-        base_only: without the variants of the config.
-    """
-    names = [BASE] if base_only else ask(process, one, "variants")
+def rows_of(process: JobProcess, one: Row, known: Sequence[Row]) -> list[Row]:
+    """The rows of an architecture; cells of known rows are kept."""
+    names = ask(process, one, "variants")
     if isinstance(names, str):
         return [{**one, "variant": BASE, "built": names}]
     rows = []
     for name in names:
         key = {**one, "variant": name}
         row = next((row for row in known if key.items() <= row.items()), key)
-        wanted = [column for column in columns if name == BASE or column in VARIANT_COLUMNS]
         is_known = bool(row.get("built")) and not is_built(row)  # that there is no model
-        missing = [] if is_known else [column for column in wanted if not row.get(column)]
+        wanted = [] if is_known else COLUMNS if name == BASE else VARIANT_COLUMNS
+        missing = [column for column in wanted if not row.get(column)]
         if missing:
             row = {**row, **origin(), "built": ask(process, key, "built")}
             if is_built(row):
@@ -132,9 +117,6 @@ def rows_of(process: JobProcess, one: Row, known: Sequence[Row], columns: Sequen
 def main() -> None:
     made = parser(__doc__, "models.csv")
     made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="config types, as qwen2 or t5")
-    made.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    made.add_argument("--column", nargs="+", choices=COLUMNS, default=list(COLUMNS))
-    made.add_argument("--no-variants", action="store_true", help="only the base variant")
     made.add_argument("--again", action="store_true", help="run also what the file has")
     made.add_argument("--worker", action="store_true", help="the process of the models")
     arguments = made.parse_args()
@@ -147,14 +129,10 @@ def main() -> None:
     path = arguments.csv or arguments.results
     read = read_csv(path) if path.exists() else []
     rows = [{name: row.get(name, "") for name in (*FIELDS, *origin())} for row in read]
-    forgotten = dict.fromkeys(["built", *arguments.column] if arguments.again else [], "")
-    for one in architectures(arguments.task, arguments.only):
-        of_model = [row for row in rows if one.items() <= row.items()]
-        known = [{**row, **forgotten} for row in of_model]
-        found = rows_of(process, one, known, arguments.column, arguments.no_variants)
-        names = {row["variant"] for row in found}
-        kept = [row for row in of_model if row["variant"] not in names] if arguments.no_variants else []
-        rows = [row for row in rows if row not in of_model] + [*found, *kept]
+    for one in architectures(arguments.only):
+        known = [row for row in rows if one.items() <= row.items()]
+        rows = [row for row in rows if row not in known]
+        rows += rows_of(process, one, [] if arguments.again else known)
         rows.sort(key=lambda row: (TASKS.index(row["task"]), row["model"]))
         write_csv(path, rows)  # after each architecture: a run that was stopped continues
     process.stop()
@@ -181,7 +159,6 @@ def mark(cell: str) -> str:
 
 
 def is_built(row: Row) -> bool:
-    """Whether there is a model."""
     return row["built"].startswith("float")
 
 

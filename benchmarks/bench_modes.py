@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.common import NOT_INSTALLED, Row, finish, installed, markdown_table, parser, python_for
-from benchmarks.libraries import LIBRARIES, Constraint, NotSupported, lm_format_enforcer_import_error
+from benchmarks.libraries import LIBRARIES, Constraint, NotSupported
 from benchmarks.modes import CONSTRAINTS, MODES, Bench, WrongOutput, finished_text, problem, run_once
 from benchmarks.processes import JobProcess, Killed, quiet, serve
 from tests.vocabularies import demo
@@ -30,8 +30,6 @@ from tests.vocabularies import demo
 
 @dataclass
 class Cell:
-    """Verdict on one library in one mode."""
-
     mode: str
     library: str
     verdict: str  # works | crashes: X | wrong output: what | not supported | hangs
@@ -70,7 +68,6 @@ def judge(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def run_cell(bench: Bench, mode: str, seeds: int) -> Cell:
-    """Run one mode on one library."""
     name = bench.library_type.name
     began = time.perf_counter()
     runs: list[Run] = []
@@ -117,7 +114,6 @@ def run_library(library: str, modes: Sequence[str], seeds: int, limit: float) ->
 
 
 def worker(library: str, seeds: int) -> None:
-    """Answer each mode with its cell."""
     quiet()
     bench = Bench(LIBRARIES[library], demo())
     _ = bench.library  # made here, so that its imports count for no cell
@@ -153,11 +149,6 @@ def main() -> None:
     cells.sort(key=lambda cell: (arguments.mode.index(cell.mode), arguments.library.index(cell.library)))
     rows = [{**asdict(cell), "version": installed(LIBRARIES[cell.library].package)} for cell in cells]
     finish(arguments, rows, table(rows), whole=(arguments.library, arguments.mode) == (there, list(MODES)))
-    for library in arguments.library:
-        if LIBRARIES[library].remark:
-            print(f"- {library}: {LIBRARIES[library].remark}.")
-    if "lm-format-enforcer" in arguments.library and (error := lm_format_enforcer_import_error()):
-        print(f"- importing lmformatenforcer.integrations.transformers: ImportError: {error}")
 
 
 if __name__ == "__main__":

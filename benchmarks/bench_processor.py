@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import random
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,8 +31,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import Row, finish, parser, percentiles, record12, rounded, table_of, turns
-from benchmarks.schema_peers import model_without_use
+from benchmarks.common import finish, parser, percentile_columns, record12, table_of, turns
+from benchmarks.schema_libraries import model_without_use
 
 Processor = Callable[[Tensor, Tensor], Any]
 Taken = tuple[int, int]  # nanoseconds: wall, CPU
@@ -42,13 +43,7 @@ ENGINE = "engine alone (xgrammar)"
 
 @dataclass(frozen=True)
 class Replay:
-    """A batch of documents as generate() would hand them over.
-
-    Args:
-        steps: input_ids of each call, (rows, prompt + step) int64.
-        live: for each call, the rows that have not ended.
-        new_ids: for each call, the tokens that were appended since the last, one per row; none before the first.
-    """
+    """A batch of documents as generate() would hand them over."""
 
     steps: list[Tensor]
     live: list[list[int]]
@@ -104,7 +99,6 @@ def timed(call: Callable[[], Any]) -> Taken:
 
 
 def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) -> list[Taken]:
-    """Time of each call."""
     times = []
     for step, input_ids in enumerate(replay.steps):
         # Copied by numpy: torch's threads may wait for each other for milliseconds, and leave the caches cold.
@@ -114,21 +108,10 @@ def time_replay(processor: Processor, replay: Replay, scores: Sequence[Tensor]) 
 
 
 def check_equal(peer: Processor, ours: Processor, replay: Replay, scores: Tensor, text: Tensor) -> int:
-    """Compare both sides' masked scores on every step, over the tokens that are text.
+    """Compare both sides' masked scores on every step, over the tokens that are text, and the stop token.
 
-    Args:
-        peer: masks in place.
-        ours: masks out of place.
-        replay: what both are given.
-        scores: (rows, vocab) fp32.
-        text: (vocab,) bool; the rest are control tokens, which must come out of ours forbidden. The stop token is
-            compared as well.
-
-    Returns:
-        How often (step, row, control token) was allowed by the peer alone.
-
-    Raises:
-        AssertionError: they differ in anything else.
+    Returns how often a control token was allowed by the peer, which masks in place. Ours, which does not, must forbid
+    them; any other difference is an AssertionError. text: (vocab,) bool.
     """
     extra = 0
     for input_ids, live in zip(replay.steps, replay.live, strict=True):
@@ -148,10 +131,10 @@ def check_accepts(name: str, processor: Processor, replay: Replay, scores: Tenso
             assert not torch.isinf(masked[i, token_id]), f"{name} refuses token {token_id} at step {step} of row {i}"
 
 
-def summary(times: Sequence[Taken]) -> tuple[float, float, float, float]:
-    """Milliseconds a call: p20, p50, p80 of wall time, p50 of CPU time."""
-    low, middle, high = percentiles([wall / 1e6 for wall, _ in times], 20, 50, 80)
-    return low, middle, high, percentiles([cpu / 1e6 for _, cpu in times], 50)[0]
+def medians(times: Sequence[Taken]) -> tuple[float, float]:
+    """Milliseconds a call: wall time, CPU time."""
+    wall, cpu = (statistics.median(column) / 1e6 for column in zip(*times, strict=True))
+    return wall, cpu
 
 
 # -- the sides ---------------------------------------------------------------------------------------------------------
@@ -218,9 +201,7 @@ class Setup:
 
 
 def compact_documents(rows: int) -> list[str]:
-    """Documents that every engine takes: xgrammar's bounded strings hold no escapes, and llguidance's multiples of 0.25
-    have two decimals.
-    """
+    """Documents that every engine takes: no escapes in bounded strings (xgrammar), two decimals (llguidance)."""
     documents = record12()["documents"]
     score = next(one["score"] for one in documents if round(one["score"], 1) != one["score"])
     taken = [{**one, "score": score} for one in documents if '"' not in one["name"]]
@@ -262,44 +243,30 @@ def run(setup: Setup, rows: int, repetitions: int) -> dict[str, list[Taken]]:
 
 def result_rows(times: dict[str, list[Taken]], **common: Any) -> list[dict[str, Any]]:
     """A row of results for each side, with its ratio to the peer's median and its share outside the engine."""
-    _, peer, _, peer_cpu = summary(times[PEER])
-    engine = summary(times[ENGINE])[1]
+    (peer, peer_cpu), (engine, _) = medians(times[PEER]), medians(times[ENGINE])
     rows = []
     for name, taken in times.items():
-        low, middle, high, cpu = summary(taken)
+        wall, cpu = medians(taken)
         same_engine = name in (PEER, OURS)
         rows.append(
             {
                 **common,
                 "side": name,
                 "calls": len(taken),
-                "p20_ms": f"{low:.4f}",
-                "p50_ms": f"{middle:.4f}",
-                "p80_ms": f"{high:.4f}",
+                **percentile_columns([wall / 1e6 for wall, _ in taken], "p{}_ms", 4),
                 "cpu_p50_ms": f"{cpu:.4f}",
-                "ratio": f"{middle / peer:.3f}",
+                "ratio": f"{wall / peer:.3f}",
                 "cpu_ratio": f"{cpu / peer_cpu:.3f}",
-                "outside_engine": f"{1 - engine / middle:.3f}" if same_engine else "",
+                "outside_engine": f"{1 - engine / wall:.3f}" if same_engine else "",
             }
         )
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each side."""
-    return table_of(
-        rows,
-        {
-            "batch": "batch",
-            "white space": "whitespace",
-            "processor": "side",
-            "median ms": rounded("p50_ms", 3),
-            "p20 - p80 ms": lambda row: f"{float(row['p20_ms']):.3f} - {float(row['p80_ms']):.3f}",
-            "ratio": rounded("ratio"),
-            "CPU time ratio": rounded("cpu_ratio"),
-            "outside the engine": lambda row: f"{float(row['outside_engine']):.1%}" if row["outside_engine"] else "",
-        },
-    )
+table = partial(
+    table_of,
+    columns=("batch", "whitespace", "side", "p20_ms", "p50_ms", "p80_ms", "ratio", "cpu_ratio", "outside_engine"),
+)
 
 
 def main() -> None:

@@ -1,13 +1,12 @@
 """How soon are regular expressions and grammars ready, and how fast are their masks?
 
-    python -m benchmarks.bench_regexes [--grammars] [--only NAME ...] [--backend native ...]
+    python -m benchmarks.bench_regexes [--grammars] [--only NAME ...]
 
 Forty patterns of real kinds (regexes.json), or with ``--grammars`` forty grammars in GBNF as people write them
 (grammars.json), each with texts that match and texts that do not. A text is tokenized with Tekken and walked through
-the masks: one that matches must pass, another must be refused somewhere. hf-guided compiles by ``Guide.compile`` with
-its default options, by each backend named, as a processor does, and with a limit of 512 tokens as ``hg.generate`` does;
-llguidance reads patterns through its own front end. The processes, the turns, "ready" and the limits are those of
-bench_schemas.py.
+the masks: one that matches must pass, another must be refused somewhere. hf-guided compiles as a processor does, and
+with a limit of 512 tokens as ``hg.generate`` does; grammars also with backend="xgrammar". llguidance reads patterns
+through its own front end. The processes, the turns, "ready" and the limits are those of bench_schemas.py.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_schemas import Judged, Sample, Text, in_turns
-from benchmarks.common import Row, finish, markdown_table, parser, percentiles
-from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES, HFGuided, SchemaLibrary
-
-BACKENDS = ("native", "llguidance", "xgrammar")
+from benchmarks.common import finish, markdown_table, parser, percentile_columns, percentiles
+from benchmarks.schema_libraries import GRAMMAR_LIBRARIES, REGEX_LIBRARIES
 
 
 def load_patterns(only: Sequence[str] = ()) -> list[Sample]:
@@ -35,7 +32,6 @@ def load_patterns(only: Sequence[str] = ()) -> list[Sample]:
 
 
 def load_grammars(only: Sequence[str] = ()) -> list[Sample]:
-    """The grammars with their texts."""
     samples = _loaded("grammars.json", "grammar", only)
     return [Sample(one.name, "\n".join(one.schema), one.texts) for one in samples]
 
@@ -59,15 +55,12 @@ def line(library: str, one: Judged, kind: str = "regex") -> dict[str, Any]:
     row: dict[str, Any] = {kind: one.sample.name, "library": library, "outcome": verdict.outcome}
     row["wrong"] = len(one.wrong(True, in_order=True) + one.wrong(False, in_order=True))
     row["ready_ms"] = f"{verdict.ready_ms:.2f}" if one.compiled else ""
-    qs = (50, 90, 99, 100)
-    for q, us in zip(qs, percentiles(verdict.mask_us, *qs), strict=True):
-        row[f"mask_p{q}_us"] = f"{us:.1f}" if verdict.mask_us else ""
+    row |= percentile_columns(verdict.mask_us, "mask_p{}_us", qs=(50, 90, 99, 100))
     row["reason"] = " ".join(reason for _, _, reason in verdict.reasons)[:200]
     return row
 
 
 def summary(library: str, judged: Sequence[Judged]) -> list[str]:
-    """A line of the table of libraries."""
     compiled = [one for one in judged if one.compiled]
     ready = [one.verdict.ready_ms for one in compiled]
     masks = [us for one in compiled for us in one.verdict.mask_us]
@@ -81,38 +74,24 @@ def summary(library: str, judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Row], libraries: Sequence[str], kind: str = "regex") -> str:
-    """Markdown: a line for each pattern, with ready ms and the median and the largest mask of each library."""
-    cells: dict[str, dict[str, str]] = {}
-    for row in rows:
-        times = f"{row['ready_ms']} ms; {row['mask_p50_us']} / {row['mask_p99_us']} µs"
-        cell = times if row["outcome"] == "compiled" else row["outcome"]
-        cells.setdefault(row[kind], {})[row["library"]] = cell + " WRONG" * bool(row["wrong"])
-    return markdown_table([kind, *libraries], [[name, *(of[one] for one in libraries)] for name, of in cells.items()])
-
-
 def main() -> None:
     made = parser(__doc__, "regexes.csv")
     made.add_argument("--grammars", action="store_true", help="grammars, not regular expressions")
     made.add_argument("--only", nargs="+", default=[], metavar="NAME")
-    made.add_argument("--backend", nargs="+", choices=BACKENDS, default=["native"], help="of hf-guided")
     arguments = made.parse_args()
-    known: dict[str, type[SchemaLibrary]] = GRAMMAR_LIBRARIES if arguments.grammars else REGEX_LIBRARIES
-    kind, load = ("grammar", load_grammars) if arguments.grammars else ("regex", load_patterns)
+    kind, load, libraries = "regex", load_patterns, list(REGEX_LIBRARIES)
     if arguments.grammars:
+        kind, load, libraries = "grammar", load_grammars, list(GRAMMAR_LIBRARIES)
         arguments.results = arguments.results.with_name("grammars.csv")
-    libraries = [
-        name for name, one in known.items() if not issubclass(one, HFGuided) or one.backend in arguments.backend
-    ]
     samples = load(arguments.only)
     judged = in_turns(samples, libraries)
     rows = [line(name, judged[name][i], kind) for i in range(len(samples)) for name in libraries]
     header = ["library", "compiled", "judged wrongly", "ready p50 / p90 / max ms", "mask p50 / p90 / p99 / max µs"]
     by_library = markdown_table(header, [summary(name, judged[name]) for name in libraries])
-    finish(arguments, rows, f"{table(rows, libraries, kind)}\n\n{by_library}", whole=not arguments.only)
+    finish(arguments, rows, by_library, whole=not arguments.only)
     for row in rows:
-        if row["outcome"] != "compiled":
-            print(f"- {row[kind]}, {row['library']}: {row['outcome']}: {row['reason']}")
+        if row["outcome"] != "compiled" or row["wrong"]:
+            print(f"- {row[kind]}, {row['library']}: {row['outcome']}, {row['wrong']} judged wrongly: {row['reason']}")
 
 
 if __name__ == "__main__":

@@ -24,14 +24,123 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from benchmarks.common import Row, finish, parser, percentiles, schema_rows, table_of, write_csv
+from benchmarks.common import Row, finish, parser, percentile_columns, python_for, schema_rows, table_of, write_csv
 from benchmarks.declared_order import DeclaredOrder
-from benchmarks.schema_libraries import SCHEMA_LIBRARIES, HFGuided, LLGuidance
-from benchmarks.schema_worker import Job, Verdict, Worker
+from benchmarks.processes import JobProcess, Killed, quiet, serve
+from benchmarks.schema_libraries import (
+    LIBRARIES,
+    SCHEMA_LIBRARIES,
+    WARM_UPS,
+    HFGuided,
+    LLGuidance,
+    Reason,
+    Refused,
+    SchemaLibrary,
+    Walk,
+)
+from hf_guided.vocabulary.tokens import Vocabulary
+
+
+@dataclass(frozen=True)
+class Job:
+    """A schema and the texts to walk through it."""
+
+    schema: Any  # JSON; for some libraries a pattern
+    texts: Sequence[str]  # valid and invalid texts
+    registry: Mapping[str, Any] = field(default_factory=dict)  # documents that references may name, by URI
+
+
+@dataclass
+class Verdict:
+    """Result of a job."""
+
+    outcome: str  # "compiled", "refused", "unsatisfiable", "crash", "timeout" or "memory"
+    reasons: list[Reason] = field(default_factory=list)  # why, if not "compiled"
+    accepted: list[bool] = field(default_factory=list)  # for each text; empty if not compiled
+    stopped_at: list[int] = field(default_factory=list)  # characters accepted; the length if only the end was refused
+    ready_ms: float = 0.0  # compiling and the first mask
+    mask_us: list[float] = field(default_factory=list)  # each mask of the first walk through the texts
+    warm_us: list[float] = field(default_factory=list)  # each mask of a second walk through those that were accepted
+
+
+def judge(library: SchemaLibrary, job: Job, tokenize: Callable[[str], list[int]]) -> Verdict:
+    """Compile, and walk every text; those that are accepted twice."""
+    began = time.perf_counter()
+    try:
+        library.registry = job.registry
+        library.compile(job.schema).fill()
+        verdict = Verdict("compiled", ready_ms=(time.perf_counter() - began) * 1e3)
+        for text in job.texts:
+            accepted, taken = _walk(library.again(), tokenize(text), verdict.mask_us)
+            verdict.accepted.append(accepted)
+            verdict.stopped_at.append(len(library.vocabulary.decode_bytes(taken).decode(errors="ignore")))
+        for text, accepted in zip(job.texts, verdict.accepted, strict=True):
+            if accepted:
+                _walk(library.again(), tokenize(text), verdict.warm_us)
+    except Refused as refused:
+        return Verdict("unsatisfiable" if refused.unsatisfiable else "refused", refused.reasons)
+    except Exception as error:
+        return Verdict("crash", [("", "", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")])
+    return verdict
+
+
+def _walk(walk: Walk, token_ids: list[int], mask_us: list[float]) -> tuple[bool, list[int]]:
+    """Whether the text is accepted, and the tokens that were."""
+    for place, token_id in enumerate(token_ids):
+        began = time.perf_counter()
+        walk.fill()
+        mask_us.append(round((time.perf_counter() - began) * 1e6, 1))
+        if not walk.allows(token_id) or not walk.accept(token_id):
+            return False, token_ids[:place]
+    return walk.is_completed(), token_ids
+
+
+def tokenizing(vocabulary: str) -> tuple[Vocabulary, Callable[[str], list[int]]]:
+    """A vocabulary by name, "tekken" or "bytes", and what turns a text into its tokens."""
+    if vocabulary == "bytes":
+        from tests.toy import all_bytes
+
+        return all_bytes(), lambda text: list(text.encode())
+    from tests.vocabularies import fast_tekken
+
+    tokenizer = fast_tekken()
+    return Vocabulary.from_tokenizer(tokenizer), lambda text: tokenizer.encode(text, add_special_tokens=False)
+
+
+class Worker:
+    """A process of ``judge`` for one library, with limits of time and memory for each job."""
+
+    def __init__(self, library: str, vocabulary: str, limit_s: float = 20.0, limit_bytes: int = 4 * 2**30):
+        command = ["benchmarks.bench_schemas", "--worker", library, vocabulary]
+        self._process = JobProcess(command, limit_s, limit_bytes, python_for(LIBRARIES[library].package))
+
+    def __call__(self, job: Job) -> Verdict:
+        try:
+            return Verdict(**self._process.ask(asdict(job)))
+        except Killed as killed:
+            return Verdict(killed.outcome, [("", "", f"process ended with {killed.returncode}")])
+
+    def stop(self) -> None:
+        self._process.stop()
+
+
+def work(name: str, vocabulary: str) -> None:
+    """Answer jobs for one library."""
+    quiet()
+    known, tokenize = tokenizing(vocabulary)
+    library = LIBRARIES[name](known)
+    for number in range(5):  # first calls import, start threads, build tables
+        schema, text = WARM_UPS[library.kind](number)
+        judge(library, Job(schema, [text]), tokenize)
+    serve(lambda job: asdict(judge(library, Job(**job), tokenize)))
+
+
+# -- the schemas and their instances -----------------------------------------------------------------------------------
 
 
 class Text(NamedTuple):
@@ -45,21 +154,18 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One schema of the benchmark with its instances."""
-
     name: str
     schema: Any
     texts: tuple[Text, ...]
+    registry: Mapping[str, Any] = field(default_factory=dict)  # documents that references may name, by URI
 
     @property
     def job(self) -> Job:
-        return Job(self.schema, [one.text for one in self.texts])
+        return Job(self.schema, [one.text for one in self.texts], self.registry)
 
 
 @dataclass
 class Judged:
-    """Verdict of one library on one schema."""
-
     sample: Sample
     verdict: Verdict
 
@@ -68,12 +174,10 @@ class Judged:
         return self.verdict.outcome == "compiled"
 
     def wrong(self, valid: bool, in_order: bool) -> list[int]:
-        """The texts that were judged wrongly: valid ones that were refused, or invalid ones that were accepted.
+        """The places of valid texts that were refused, or of invalid ones that were accepted.
 
-        Args:
-            valid: which of the two.
-            in_order: look at the instances in the declared order, else as they are written. (Invalid ones count in
-                both, where the order is the declared one.)
+        in_order looks at the instances in the declared order, else as they are written. Invalid ones count in both,
+        where the order is the declared one.
         """
         if not self.compiled:
             return []
@@ -109,9 +213,11 @@ def load_samples(only: Sequence[str] = (), limit: int | None = None) -> list[Sam
     return [Sample(row["name"], row["schema"], texts_of(row["schema"], row["tests"])) for row in chosen]
 
 
-def in_turns(samples: Sequence[Sample], libraries: Sequence[str]) -> dict[str, list[Judged]]:
+def in_turns(
+    samples: Sequence[Sample], libraries: Sequence[str], vocabulary: str = "tekken"
+) -> dict[str, list[Judged]]:
     """Every library's verdict on every schema."""
-    workers = {name: Worker(name, "tekken") for name in libraries}
+    workers = {name: Worker(name, vocabulary) for name in libraries}
     judged: dict[str, list[Judged]] = {name: [] for name in workers}
     for turn, sample in enumerate(samples):
         # In turns, and not always the same one first.
@@ -125,13 +231,7 @@ def in_turns(samples: Sequence[Sample], libraries: Sequence[str]) -> dict[str, l
 
 
 def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] = ()) -> dict[str, Any]:
-    """The row of one library.
-
-    Args:
-        library: its name.
-        judged: one per schema.
-        baseline: llguidance's, for the ratio of the times over the schemas that both compiled.
-    """
+    """The row of one library; the ratio of the times is to ``baseline``'s, over the schemas that both compiled."""
     with_instances = [one for one in judged if one.sample.texts]
     ready = [one.verdict.ready_ms for one in judged if one.compiled]
     masks = [time for one in judged for time in one.verdict.mask_us]
@@ -164,43 +264,36 @@ def summary(library: str, judged: Sequence[Judged], baseline: Sequence[Judged] =
 
 def _times(name: str, unit: str, values: Sequence[float], *qs: int) -> dict[str, str]:
     """Columns of percentiles, of the mean and of the largest value."""
-    shown = [*percentiles(values, *qs), statistics.mean(values), max(values)] if values else [""] * (len(qs) + 2)
-    names = [*(f"{name}_p{q}_{unit}" for q in qs), f"{name}_mean_{unit}", f"{name}_max_{unit}"]
-    return {column: value and f"{value:.2f}" for column, value in zip(names, shown, strict=True)}
+    columns = percentile_columns(values, f"{name}_p{{}}_{unit}", 2, qs)
+    for which, of in (("mean", statistics.mean), ("max", max)):
+        columns[f"{name}_{which}_{unit}"] = f"{of(values):.2f}" if values else ""
+    return columns
 
 
 def failures(judged: Sequence[Judged]) -> list[dict[str, str]]:
     """A row for each reason why a schema does not pass, with the keyword that causes it if known."""
     rows = []
     for one in judged:
-        verdict = one.verdict
+        verdict, texts = one.verdict, one.sample.texts
+        found: list[tuple[str, str, str, str]] = []
         if not one.compiled:
-            for pointer, keyword, reason in verdict.reasons:
-                rows.append(_failure(one, verdict.outcome, pointer, keyword, reason))
-            continue
-        for valid, in_order, what in (
-            (False, True, "invalid accepted"),
-            (True, True, "valid refused, in order"),
-            (True, False, "valid refused, as written"),
-        ):
-            for place in one.wrong(valid, in_order):
-                text = one.sample.texts[place].text
-                if what == "valid refused, as written" and one.sample.texts[place].in_order:
-                    continue  # said already
-                at = verdict.stopped_at[place]
-                where = f"{text[max(0, at - 60) : at]} >>> {text[at : at + 40]}" if valid else text[:100]
-                rows.append(_failure(one, what, "", "order of keys" if not in_order else "", where))
+            found = [(verdict.outcome, *reason) for reason in verdict.reasons or [("", "", "")]]
+        for place in one.wrong(False, in_order=True):
+            found.append(("invalid accepted", "", "", texts[place].text[:100]))
+        # Those in the declared order are wrong as written too, where both come to the same text.
+        for place in dict.fromkeys([*one.wrong(True, in_order=True), *one.wrong(True, in_order=False)]):
+            text, at = texts[place].text, verdict.stopped_at[place]
+            where = f"{text[max(0, at - 60) : at]} >>> {text[at : at + 40]}"
+            if texts[place].in_order:
+                found.append(("valid refused, in order", "", "", where))
+            else:
+                found.append(("valid refused, as written", "", "order of keys", where))
+        names = ("schema", "what", "pointer", "keyword", "reason")
+        rows += [dict(zip(names, (one.sample.name, *row[:3], row[3][:300]), strict=True)) for row in found]
     return rows
 
 
-def _failure(one: Judged, what: str, pointer: str, keyword: str, reason: str) -> dict[str, str]:
-    names = ("schema", "what", "pointer", "keyword", "reason")
-    return dict(zip(names, (one.sample.name, what, pointer, keyword, reason[:300]), strict=True))
-
-
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each library."""
-
     def of(count: str, total: str) -> Any:
         return lambda row: f"{row[count]} of {row[total]} ({int(row[count]) / max(1, int(row[total])):.1%})"
 
@@ -231,7 +324,11 @@ def main() -> None:
     made.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names of schemas")
     made.add_argument("--limit", type=int, help="the first N schemas")
     made.add_argument("--library", nargs="+", choices=SCHEMA_LIBRARIES, default=list(SCHEMA_LIBRARIES))
+    made.add_argument("--worker", nargs=2, metavar=("LIBRARY", "VOCABULARY"), help="the process of a library")
     arguments = made.parse_args()
+    if arguments.worker:
+        work(*arguments.worker)
+        return
     whole = not (arguments.only or arguments.limit) and arguments.library == list(SCHEMA_LIBRARIES)
     judged = in_turns(load_samples(arguments.only, arguments.limit), arguments.library)
     rows = [summary(name, judged[name], judged.get(LLGuidance.name, ())) for name in judged]

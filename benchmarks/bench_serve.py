@@ -20,12 +20,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.request import Request, urlopen
 
-from benchmarks.common import Row, finish, parser, table_of
+from benchmarks.common import finish, parser, table_of
 from hf_guided import demo
 
 MAX_NEW_TOKENS = 120
@@ -89,7 +90,6 @@ def bodies_of(kind: str, examples: Sequence[demo.Example]) -> list[dict[str, Any
 
 
 def alike(examples: Sequence[demo.Example], folder: Path) -> list[demo.Example]:
-    """Examples whose answers are equally long everywhere."""
     lengths = []
     for name, kind in KINDS:
         with served(name, folder) as port:
@@ -128,18 +128,7 @@ def rows_of(folder: Path, clients: int, requests: int, runs: int) -> list[dict[s
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as they are shown."""
-    columns = {
-        "server": "server",
-        "requests": "kind",
-        "clients": "clients",
-        "prompts": "requests",
-        "tokens a second": "tokens_per_s",
-        "ratio": "ratio",
-        "of each run": "ratios",
-    }
-    return table_of(rows, columns)
+table = partial(table_of, columns=("server", "kind", "clients", "requests", "tokens_per_s", "ratio", "ratios"))
 
 
 def main() -> None:

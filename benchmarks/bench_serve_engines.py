@@ -13,12 +13,13 @@ import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
 
 import hf_guided as hg
-from benchmarks.common import Row, finish, parser, table_of
+from benchmarks.common import finish, parser, table_of
 from hf_guided import demo
 from hf_guided.serve.engines.jobs import Engine
 from hf_guided.serve.engines.one_by_one import OneByOne
@@ -99,18 +100,9 @@ def rows_of(guide: hg.Guide, model: Any, clients: Sequence[int], requests: int, 
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as they are shown."""
-    columns = {
-        "requests": "kind",
-        "clients": "clients",
-        "engine": "engine",
-        "tokens a second": "tokens_per_s",
-        "latency, median ms": "latency_p50_ms",
-        "latency, most ms": "latency_max_ms",
-        "ratio of medians": "latency_ratio",
-    }
-    return table_of(rows, columns)
+table = partial(
+    table_of, columns=("kind", "clients", "engine", "tokens_per_s", "latency_p50_ms", "latency_max_ms", "latency_ratio")
+)
 
 
 def main() -> None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,24 +43,12 @@ MOST_TOKENS = 400
 MORE_TOKENS = (0, 0, 1, 2, 5, 20, 60)  # than the stated minimum
 
 
-class Walkable(Protocol):
-    """A matcher of any library; only ours know a token limit."""
-
-    @property
-    def fill_next_token_bitmask(self) -> Callable[..., Any]: ...
-
-    def accept_token(self, token_id: int) -> bool: ...
-
-    def is_terminated(self) -> bool: ...
+Walkable = Any  # what has fill_next_token_bitmask, accept_token and is_terminated; only ours know a token limit
 
 
 class Walked(NamedTuple):
-    """How a walk ended.
-
-    Args:
-        text: its bytes.
-        ending: "finished", "cut", "over" where a token limit was used up before the end, "dead end" where the mask was
-            empty, "refused" where the matcher did not take a token that the mask allowed, or "gave up".
+    """How a walk ended: "finished", "cut", "over" where a token limit was used up before the end, "dead end" where the
+    mask was empty, "refused" where the matcher did not take a token that the mask allowed, or "gave up".
     """
 
     text: bytes
@@ -74,12 +62,7 @@ def allowed_tokens(matcher: Walkable, bitmask: Tensor, **options: Any) -> NDArra
 
 
 class HotWalker:
-    """Random walks over one vocabulary.
-
-    Args:
-        vocabulary: what to write with.
-        seed: the same seed walks the same way.
-    """
+    """Random walks over one vocabulary; the same seed walks the same way."""
 
     def __init__(self, vocabulary: Vocabulary, seed: int = 0):
         self._vocabulary = vocabulary
@@ -96,12 +79,8 @@ class HotWalker:
         return self.walk(matcher, minimum + self._random.choice(MORE_TOKENS), is_limit=True)
 
     def walk(self, matcher: Walkable, most_tokens: int = MOST_TOKENS, *, is_limit: bool = False) -> Walked:
-        """Walk from the start of the grammar to its end, or until the walk is cut.
-
-        Args:
-            matcher: at the start.
-            most_tokens: the stop token counts as one of them.
-            is_limit: whether the matcher gets that number as the request's token limit.
+        """Walk from the start of the grammar to its end, or until the walk is cut; ``is_limit``: the matcher gets
+        ``most_tokens`` as the request's token limit. The stop token counts as one of them.
         """
         closing = self._random.choice([0.0, 0.1, 0.4])  # how often it closes before it is tired
         patience = self._random.randrange(MOST_TOKENS // 8)
@@ -140,8 +119,6 @@ class HotWalker:
 
 @dataclass
 class Report:
-    """Counts of the walks over one vocabulary."""
-
     schemas: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     valid: int = 0
@@ -149,7 +126,6 @@ class Report:
     undecided: list[str] = field(default_factory=list)
 
     def judge(self, name: str, oracle: Oracle, text: bytes, ending: str) -> None:
-        """Count a text and how its walk ended."""
         self.endings[ending] += 1
         if ending in ("dead end", "refused", "over"):
             self.failures.append(f"{name}: {ending} after {text[-100:]!r}")
@@ -189,7 +165,6 @@ def soundness(
     seed: int = 0,
     key_order: KeyOrder = "declared",
 ) -> Report:
-    """Walk every sample ``rounds`` times, and judge what ended."""
     walker, report, compiler = HotWalker(vocabulary, seed), Report(), Compiler(vocabulary)
     for sample in samples:
         try:

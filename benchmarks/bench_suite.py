@@ -12,15 +12,15 @@ documents. A group that takes more than 20 s or 4 GB ends its library's process 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from benchmarks.common import Row, data_folder, finish, parser, table_of
+from benchmarks.bench_schemas import Judged, Sample, Text, failures, in_turns
+from benchmarks.common import data_folder, finish, parser, table_of
 from benchmarks.declared_order import DeclaredOrder
 from benchmarks.schema_libraries import SCHEMA_LIBRARIES
-from benchmarks.schema_worker import Job, Verdict, Worker
 from hf_guided.schema.formats import FORMATS
 
 DRAFTS = {
@@ -30,45 +30,12 @@ DRAFTS = {
 _REMOTE_BASE = "http://localhost:1234/"
 
 
-class Instance(NamedTuple):
-    """An instance of a group."""
-
-    description: str  # the suite's words
-    text: str  # JSON of the instance, keys in the order the schema declares them
-    valid: bool  # judgement of the suite
-
-
-@dataclass(frozen=True)
-class Group:
-    """A schema and its tests."""
-
-    place: str  # draft and file, e.g. "draft7/allOf"
-    description: str  # the suite's words
-    schema: Any  # schema with its "$schema"
-    tests: tuple[Instance, ...]
-    registry: dict[str, Any]  # documents that references may name, by URI
-
-    @property
-    def job(self) -> Job:
-        return Job(self.schema, [test.text for test in self.tests], self.registry)
-
-
-class Mistake(NamedTuple):
-    """A test that was judged wrongly; ``test`` is "" where the whole group failed."""
-
-    place: str
-    group: str
-    test: str
-    what: str  # "valid refused" | "invalid accepted" | "crash" | ...
-    detail: str = ""
-
-
 def suite_folder() -> Path:
     return data_folder() / "json-schema-test-suite"
 
 
-def load_groups() -> Iterator[Group]:
-    """Every group, drafts in turn."""
+def load_groups() -> Iterator[Sample]:
+    """Every group, drafts in turn; its name is the draft, the file and the suite's words: "draft7/allOf: allOf"."""
     for draft, uri in DRAFTS.items():
         folder = suite_folder() / "tests" / draft
         registry = _remotes(draft, uri)
@@ -79,19 +46,19 @@ def load_groups() -> Iterator[Group]:
             for group in json.loads(path.read_text(encoding="utf-8")):
                 schema = _with_draft(group["schema"], uri)
                 order = DeclaredOrder(schema, registry)
-                tests = tuple(_instance(order, test) for test in group["tests"])
+                texts = [json.dumps(order(test["data"]), ensure_ascii=False) for test in group["tests"]]
+                judged = zip(texts, group["tests"], strict=True)
                 # Most groups refer to nothing outside, and hashing thirty documents for each takes its time.
                 needed = registry if _REMOTE_BASE in json.dumps(group["schema"]) else {}
-                yield Group(place, group["description"], schema, tests, needed)
-
-
-def _instance(order: DeclaredOrder, test: dict[str, Any]) -> Instance:
-    text = json.dumps(order(test["data"]), ensure_ascii=False)
-    return Instance(test["description"], text, test["valid"])
+                yield Sample(
+                    f"{place}: {group['description']}",
+                    schema,
+                    tuple(Text(text, test["valid"], True, True) for text, test in judged),
+                    needed,
+                )
 
 
 def _with_draft(schema: Any, uri: str) -> Any:
-    """Schema with the draft of its folder."""
     return {"$schema": uri, **schema} if isinstance(schema, dict) else schema
 
 
@@ -107,51 +74,34 @@ def _remotes(draft: str, uri: str) -> dict[str, Any]:
     return documents
 
 
-def mistakes(group: Group, verdict: Verdict) -> list[Mistake]:
-    """Mistakes of a verdict; an honest refusal is no mistake."""
-    if verdict.outcome == "refused" or (
-        verdict.outcome == "unsatisfiable" and not any(test.valid for test in group.tests)
-    ):
-        return []
-    if verdict.outcome != "compiled":
-        detail = "; ".join(reason for _, _, reason in verdict.reasons)
-        return [Mistake(group.place, group.description, "", verdict.outcome, detail)]
-    found = []
-    for test, accepted, at in zip(group.tests, verdict.accepted, verdict.stopped_at, strict=True):
-        if accepted != test.valid:
-            what = "invalid accepted" if accepted else "valid refused"
-            where = test.text if accepted else f"{test.text[:at]} >>> {test.text[at:]}"
-            found.append(Mistake(group.place, group.description, test.description, what, where[:200]))
-    return found
+def mistakes(judged: Judged) -> list[dict[str, str]]:
+    """What was judged wrongly, as ``failures`` has it; an honest refusal is no mistake."""
+    outcome = judged.verdict.outcome
+    is_honest = outcome == "unsatisfiable" and not any(one.valid for one in judged.sample.texts)
+    return [] if outcome == "refused" or is_honest else failures([judged])
 
 
-def summary(library: str, judged: Iterable[tuple[Group, Verdict]]) -> dict[str, Any]:
+def summary(library: str, judged: Sequence[Judged]) -> dict[str, Any]:
     """How many groups a library handles fully: compiled, every valid instance accepted, every invalid one refused."""
-    counts = dict.fromkeys(("groups", "handled", "refused", "valid_refused", "invalid_accepted", "failed"), 0)
-    for group, verdict in judged:
-        whats = {mistake.what for mistake in mistakes(group, verdict)}
-        counts["groups"] += 1
-        counts["refused"] += verdict.outcome == "refused"
-        counts["handled"] += verdict.outcome != "refused" and not whats
-        counts["valid_refused"] += "valid refused" in whats
-        counts["invalid_accepted"] += "invalid accepted" in whats
-        counts["failed"] += bool(whats - {"valid refused", "invalid accepted"})
-    return {"library": library, **counts, "share": f"{counts['handled'] / max(1, counts['groups']):.4f}"}
+    kinds = [{row["what"] for row in mistakes(one)} for one in judged]
+    refused = sum(one.verdict.outcome == "refused" for one in judged)
+    handled = sum(not found for found in kinds) - refused
+    return {
+        "library": library,
+        "groups": len(judged),
+        "handled": handled,
+        "refused": refused,
+        "valid_refused": sum("valid refused, in order" in found for found in kinds),
+        "invalid_accepted": sum("invalid accepted" in found for found in kinds),
+        "failed": sum(bool(found - {"valid refused, in order", "invalid accepted"}) for found in kinds),
+        "share": f"{handled / max(1, len(judged)):.4f}",
+    }
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Markdown: a line for each library; all counts are groups."""
-    return table_of(
-        rows,
-        {
-            "library": "library",
-            "handled fully": lambda row: f"{row['handled']} of {row['groups']} ({float(row['share']):.1%})",
-            "refused": "refused",
-            "valid refused": "valid_refused",
-            "invalid accepted": "invalid_accepted",
-            "failed": "failed",
-        },
-    )
+table = partial(
+    table_of,
+    columns=("library", "groups", "handled", "share", "refused", "valid_refused", "invalid_accepted", "failed"),
+)
 
 
 def main() -> None:
@@ -161,18 +111,12 @@ def main() -> None:
     arguments = made.parse_args()
     if not suite_folder().is_dir():
         raise SystemExit(f"{suite_folder()} is missing; set HF_GUIDED_DATA to the folder that holds it")
-    groups = list(load_groups())
-    rows = []
-    for name in arguments.library:
-        worker = Worker(name, "bytes")
-        judged = [(group, worker(group.job)) for group in groups]
-        worker.stop()
-        rows.append(summary(name, judged))
-        if arguments.list:
-            for group, verdict in judged:
-                for mistake in mistakes(group, verdict):
-                    print(f"{name}: {': '.join(part for part in mistake if part)}")
+    judged = in_turns(list(load_groups()), arguments.library, "bytes")
+    rows = [summary(name, judged[name]) for name in judged]
     finish(arguments, rows, table(rows), whole=arguments.library == list(SCHEMA_LIBRARIES))
+    for name in judged if arguments.list else ():
+        for row in [row for one in judged[name] for row in mistakes(one)]:
+            print(f"{name}: {': '.join(part for part in row.values() if part)}")
 
 
 if __name__ == "__main__":

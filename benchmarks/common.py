@@ -148,9 +148,17 @@ def percentiles(values: Sequence[float], *qs: int) -> list[float]:
     return [float(one) for one in np.percentile(values, qs)] if len(values) else [float("nan")] * len(qs)
 
 
+def percentile_columns(
+    values: Sequence[float], names: str, digits: int = 1, qs: Sequence[int] = (20, 50, 80)
+) -> dict[str, str]:
+    """Columns of percentiles, named as "p{}_ms"; empty if there are no values."""
+    found = zip(qs, percentiles(values, *qs), strict=True)
+    return {names.format(q): f"{value:.{digits}f}" if len(values) else "" for q, value in found}
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
-Columns = Mapping[str, str | Callable[[Row], object]]
+Columns = Sequence[str] | Mapping[str, str | Callable[[Row], object]]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -159,20 +167,16 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def table_of(rows: Sequence[Row], columns: Columns | None = None) -> str:
-    """Markdown: a line for each row.
+    """Markdown: a line for each row of a CSV file.
 
-    Args:
-        rows: of one CSV file.
-        columns: by title, the name of a column or a function of the row; None: all but the origin.
+    The columns are names in the order of the table, or by title a name or a function of the row; None: all but the
+    origin.
     """
-    columns = columns or {name.replace("_", " "): name for name in rows[0] if name not in origin()}
+    columns = columns or [name for name in rows[0] if name not in origin()]
+    if not isinstance(columns, Mapping):
+        columns = {name.replace("_", " "): name for name in columns}
     cells = [[str(row[cell] if isinstance(cell, str) else cell(row)) for cell in columns.values()] for row in rows]
     return markdown_table([*columns], cells)
-
-
-def rounded(name: str, digits: int = 2) -> Callable[[Row], str]:
-    """A column's number with this number of digits after the point; empty where there is none."""
-    return lambda row: f"{float(row[name]):.{digits}f}" if row[name] else ""
 
 
 def machine(rows: Sequence[Row]) -> str:

@@ -8,8 +8,8 @@ A short run of what the other scripts here measure at length, with their own cod
 - schemas: bench_schemas.py, every so many of the sample's schemas; "judged exactly" with keys in declared order.
   Figures are over all that a library compiled. Ratios are in the rows, not in the table: over the schemas that both
   compiled, for masks those that both judge alike;
-- steps: bench_processor.py, the compact 12-field record (compare_worker.py); ratios are of wall time;
-- forwards: the demo model's greedy answers, one prompt at a time; calls of the model are counted (compare_worker.py);
+- steps: bench_processor.py, the compact 12-field record; ratios are of wall time;
+- forwards: the demo model's greedy answers, one prompt at a time; calls of the model are counted;
 - budget: bench_budget.py, the hot model at one, two and four times what hf-guided states as the minimum.
 
 Correctness is judged by ``json`` + ``jsonschema`` and ``re``. A library that is not there has a column that says so;
@@ -19,16 +19,31 @@ one that cannot live beside the others runs in another Python, which HF_GUIDED_B
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
-from benchmarks import bench_budget, bench_modes, bench_schemas
-from benchmarks.bench_processor import Taken, summary
+from benchmarks import bench_budget, bench_modes, bench_processor, bench_schemas
+from benchmarks.bench_processor import (
+    PEER,
+    Processor,
+    Setup,
+    Taken,
+    check_accepts,
+    compact_documents,
+    medians,
+    random_scores,
+    run,
+)
 from benchmarks.bench_schemas import Judged
 from benchmarks.common import (
     NOT_INSTALLED,
@@ -39,13 +54,179 @@ from benchmarks.common import (
     parser,
     percentiles,
     python_for,
+    record12,
     spread,
 )
-from benchmarks.compare_worker import processor_steps
-from benchmarks.libraries import LIBRARIES
-from benchmarks.modes import MODES
-from benchmarks.processes import JobProcess, Killed
-from benchmarks.schema_libraries import XGrammar
+from benchmarks.decode_cases import Case, demo_examples, demo_record, is_valid
+from benchmarks.libraries import (
+    LIBRARIES,
+    Constraint,
+    HFGuided,
+    Library,
+    LMFormatEnforcer,
+    NotSupported,
+    crop_by_length,
+)
+from benchmarks.modes import MODES, finished_text, tiny_llama
+from benchmarks.processes import JobProcess, Killed, quiet, serve
+from benchmarks.schema_libraries import XGrammar, model_without_use
+from tests.vocabularies import demo, fast_tekken
+
+CASES: dict[str, Callable[[], Case]] = {"its own tasks": demo_examples, "record12": lambda: demo_record(300)}
+LOOKUP = {"prompt_lookup_num_tokens": 10}
+
+
+class FastLoop(HFGuided):
+    """hf-guided's own loop; prompt lookup is an argument of it."""
+
+    def prepare(self, constraints: Any) -> dict[str, Any]:
+        ours = self._ours(constraints)
+        self._guide.compile(ours)  # so that what is forced at once is read with the prompt
+        return {"constraint": ours}
+
+    def generate(
+        self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
+    ) -> list[list[int]] | list[str]:
+        draft = "prompt_lookup" if settings.pop("prompt_lookup_num_tokens", None) else None
+        decoder = self._guide.decoder(prepared["constraint"], draft=draft)
+        return super().generate(model, inputs, {"custom_generate": decoder}, **settings)
+
+
+def count_forwards(name: str, case: str, lookup: bool) -> dict[str, Any]:
+    """The demo model's greedy answers, one prompt at a time: calls of its forward, and tokens of the texts.
+
+    Tokens are those that were written, the stop token among them; where a library gives a text, those that the
+    tokenizer writes for it, and a stop token.
+    """
+    loaded = CASES[case]()
+    passes = 0
+
+    def count(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+
+    loaded.model.register_forward_pre_hook(count)
+    library = (FastLoop if name == HFGuided.name else LIBRARIES[name])(loaded.model, loaded.tokenizer)
+    settings = {"max_new_tokens": loaded.max_new_tokens, "do_sample": False, "pad_token_id": bench_budget.EOS}
+    tokens = valid = 0
+    for [task], inputs in loaded.batches(1):
+        prepared = library.prepare(Constraint("json", json.dumps(task.schema)))
+        [output] = library.generate(loaded.model, inputs, prepared, **settings, **(LOOKUP if lookup else {}))
+        if isinstance(output, list) and loaded.tokenizer.eos_token_id in output:
+            output = output[: output.index(loaded.tokenizer.eos_token_id) + 1]
+        text = finished_text(output, lambda ids: loaded.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        valid += text is not None and is_valid(task, text.encode())
+        tokens += (
+            len(output)
+            if isinstance(output, list)
+            else len(loaded.tokenizer.encode(output, add_special_tokens=False)) + 1
+        )
+    return {"passes": passes, "tokens": tokens, "valid": valid, "answers": len(loaded.tasks)}
+
+
+def run_budget(name: str, constraint: str, times: float, minimum: int, rows: int) -> dict[str, Any]:
+    """Outputs of the hot model that are complete and valid; see bench_budget.py."""
+    tokenizer = demo()
+    library_type: type[Library] = bench_budget.Budgeted if name == HFGuided.name else LIBRARIES[name]
+    library = library_type(tiny_llama(len(tokenizer), seed=0), tokenizer)
+    chosen = bench_budget.constraints()[constraint]
+    return bench_budget.run_cell(library, constraint, chosen, "hot", times, minimum, rows)
+
+
+# -- steps of processors -----------------------------------------------------------------------------------------------
+
+SIDES = {"xgrammar.contrib.hf": PEER, "outlines": "outlines (outlines-core)"}
+"""Names of libraries there, where they are not the library's."""
+
+
+def processor_steps(batch: int, repetitions: int) -> tuple[dict[str, list[Taken]], dict[str, str]]:
+    """Times of each call by library, and the problems of libraries without times."""
+    setup = Setup("compact", with_outlines=True)
+    own = {name: SIDES.get(name, name) for name in ("hf-guided", *SIDES, "lm-format-enforcer")}
+    setup.sides["lm-format-enforcer"] = lm_format_enforcer(setup)
+    # The side of ours that is compared with xgrammar's, mask by mask, is run as well.
+    setup.sides = {name: make for name, make in setup.sides.items() if name in (*own.values(), bench_processor.OURS)}
+    replay = setup.replay(batch)
+    problems = {}
+    for name, side in own.items():
+        try:
+            check_accepts(name, setup.sides[side](), replay, random_scores(batch, setup.vocab)[0])
+        except AssertionError as error:
+            problems[name] = str(error)
+            del setup.sides[side]
+    times = run(setup, batch, repetitions)
+    return {name: times[side] for name, side in own.items() if side in times}, problems
+
+
+def lm_format_enforcer(setup: Setup) -> Callable[[], Processor]:
+    """Processors as generate() makes them; each has an enforcer of its own, which keeps what it has computed."""
+    from transformers import PrefixConstrainedLogitsProcessor
+
+    library = LMFormatEnforcer(model_without_use(setup.tokenizer), setup.tokenizer)
+    constraint = Constraint("json", json.dumps(record12()["schema"]))
+    return lambda: PrefixConstrainedLogitsProcessor(library.constrain(constraint)["prefix_allowed_tokens_fn"], 1)
+
+
+# -- guidance's loop ---------------------------------------------------------------------------------------------------
+
+
+def time_steps(name: str, batch: int, repetitions: int) -> dict[str, Any]:
+    """Times of the steps of guidance's loop over a document, without the forward pass."""
+    assert name == "guidance", "processors are timed side by side"
+    if batch > 1:
+        raise NotSupported("one prompt at a time")
+    import guidance
+
+    crop_by_length()
+    tokenizer = fast_tekken()
+    loop = guidance.models.Transformers(model_without_use(tokenizer), tokenizer, echo=False, enable_monitoring=False)
+    engine = loop._interpreter.engine
+    [document], prompt = compact_documents(1), record12()["prompts"][0]
+    taken: list[Taken] = []
+    for repetition in range(repetitions + 1):
+        engine.get_logits = known = KnownText(engine.tokenizer, len(tokenizer), prompt + document)
+        text = (loop + prompt + guidance.json("answer", schema=record12()["schema"]))["answer"]
+        assert text == document, f"guidance does not write the document: {text!r}"
+        if repetition:  # the first warms up
+            taken += known.taken
+    return {"taken": taken}
+
+
+class KnownText:
+    """Stands for a model that wants one text, prompt and answer; notes what passes between two forward passes."""
+
+    def __init__(self, tokenizer: Any, vocab: int, text: str):
+        self._tokenizer, self._text = tokenizer, text.encode()
+        self._scores = np.random.default_rng(0).standard_normal((1, vocab)).astype(np.float32)
+        self._left: Taken | None = None
+        self.taken: list[Taken] = []
+
+    def __call__(self, token_ids: Sequence[int], include_all_uncached_tokens: bool = False) -> dict[str, Any]:
+        del include_all_uncached_tokens  # for probabilities, which are not used here
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        if self._left is not None:
+            self.taken.append((wall - self._left[0], cpu - self._left[1]))
+        wanted, *_ = self._tokenizer.encode(self._text[len(self._tokenizer.decode(token_ids)) :])
+        scores = self._scores.copy()
+        scores[0, wanted] = 100.0
+        self._left = time.perf_counter_ns(), time.process_time_ns()
+        return {"logits": scores, "n_tokens": len(token_ids), "n_cached": len(token_ids) - 1}
+
+
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "forwards": count_forwards,
+    "budget": run_budget,
+    "steps": time_steps,
+}
+
+
+def answer(library: str, job: dict[str, Any]) -> dict[str, Any]:
+    measure = JOBS[job.pop("measure")]
+    try:
+        return measure(library, **job)
+    except Exception as error:
+        return {"error": type(error).__name__, "detail": " ".join(str(error).split())[:200]}
+
 
 OURS = "hf-guided"
 COLUMNS = (OURS, *(name for name in LIBRARIES if name != OURS))
@@ -112,27 +293,16 @@ class Figure:
         }
 
 
-class Asking:
-    """A process of compare_worker.py for each library."""
-
-    def __init__(self, libraries: Sequence[str]):
-        self._processes = {
-            name: JobProcess(
-                ["benchmarks.compare_worker", name], JOB_SECONDS, python=python_for(LIBRARIES[name].package)
-            )
-            for name in libraries
-        }
-
-    def __call__(self, library: str, measure: str, **job: Any) -> dict[str, Any]:
-        """The answer, which is ``{"error": ...}`` where the library failed."""
+def answers(library: str, measure: str, jobs: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What a library answers to each job, in a process of its own: ``{"error": ...}`` where it failed."""
+    python = python_for(LIBRARIES[library].package)
+    process = JobProcess(["benchmarks.compare", "--worker", library], JOB_SECONDS, python=python)
+    for job in jobs:
         try:
-            return dict(self._processes[library].ask({"measure": measure, **job}))
+            yield dict(process.ask({"measure": measure, **job}))
         except Killed as killed:
-            return {"error": killed.outcome}
-
-    def stop(self) -> None:
-        for process in self._processes.values():
-            process.stop()
+            yield {"error": killed.outcome}
+    process.stop()
 
 
 def failure(answer: Mapping[str, Any]) -> str:
@@ -158,13 +328,7 @@ def schemas(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator
 
 
 def schema_figures(library: str, judged: Sequence[Judged], ours: Sequence[Judged]) -> Iterator[Figure]:
-    """Figures of one library over the schemas.
-
-    Args:
-        library: its name.
-        judged: its verdicts.
-        ours: hf-guided's on the same schemas, for the ratios.
-    """
+    """Figures of one library over the schemas; ratios are to hf-guided's verdicts on the same schemas."""
     found = bench_schemas.summary(library, judged, ours)
     outcomes = {one: found[one] for one in ("refused", "crashed", "beyond_limits", "valid_refused_in_order")}
     detail = ", ".join(f"{one.replace('_', ' ')} {count}" for one, count in outcomes.items())
@@ -198,9 +362,7 @@ def steps(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[F
             warnings.simplefilter("ignore")
             taken, problems = processor_steps(batch, arguments.repetitions)
         if "guidance" in libraries:  # it has no processor
-            asking = Asking(["guidance"])
-            answer = asking("guidance", "steps", batch=batch, repetitions=arguments.repetitions)
-            asking.stop()
+            [answer] = answers("guidance", "steps", [{"batch": batch, "repetitions": arguments.repetitions}])
             if "taken" in answer:
                 taken["guidance"] = [(wall, cpu) for wall, cpu in answer["taken"]]
             else:
@@ -212,50 +374,44 @@ def steps(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[F
 def step_figure(
     measure: Measure, library: str, taken: Mapping[str, Sequence[Taken]], problems: Mapping[str, str]
 ) -> Figure:
-    """A library's median step, and its ratio to ours."""
     if library not in taken:
         return Figure(measure, library, None, detail=problems.get(library, "not measured"))
-    low, middle, high, cpu = summary(taken[library])
-    _, ours, _, ours_cpu = summary(taken[OURS])
-    detail = (
-        f"p20 {low:.4f}, p80 {high:.4f}; CPU {cpu:.4f}, its ratio {cpu / ours_cpu:.2f}; {len(taken[library])} steps"
-    )
-    return Figure(measure, library, middle, ratio=middle / ours, detail=detail)
+    (wall, cpu), (ours, ours_cpu) = medians(taken[library]), medians(taken[OURS])
+    spread = percentiles([wall / 1e6 for wall, _ in taken[library]], 20, 80)
+    detail = "p20 {:.4f}, p80 {:.4f}; ".format(*spread)
+    detail += f"CPU {cpu:.4f}, its ratio {cpu / ours_cpu:.2f}; {len(taken[library])} steps"
+    return Figure(measure, library, wall, ratio=wall / ours, detail=detail)
 
 
 def forwards(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
-    asking = Asking(libraries)
+    jobs = [{"case": case, "lookup": lookup} for case, lookup in PASSES]
     for name in libraries:
-        valid = answers = 0
-        for (case, lookup), measure in PASSES.items():
-            answer = asking(name, "forwards", case=case, lookup=lookup)
+        valid = total = 0
+        for measure, job, answer in zip(PASSES.values(), jobs, answers(name, "forwards", jobs), strict=True):
             if "error" in answer:
                 yield Figure(measure, name, None, detail=failure(answer))
                 continue
             detail = f"{answer['passes']} passes, {answer['tokens']} tokens, {answer['valid']} valid"
             yield Figure(measure, name, answer["passes"] / answer["tokens"], detail=detail)
-            if not lookup:
-                valid, answers = valid + answer["valid"], answers + answer["answers"]
-        yield Figure(VALID, name, valid, answers)
-    asking.stop()
+            if not job["lookup"]:
+                valid, total = valid + answer["valid"], total + answer["answers"]
+        yield Figure(VALID, name, valid, total)
 
 
 def budget(libraries: Sequence[str], arguments: argparse.Namespace) -> Iterator[Figure]:
-    stated = bench_budget.stated_minima()
-    asking = Asking(libraries)
+    jobs = [
+        {"constraint": constraint, "times": times, "minimum": max(minima.values()), "rows": arguments.rows}
+        for constraint, minima in bench_budget.stated_minima().items()
+        for times in BUDGETS
+    ]
     for name in libraries:
-        valid = outputs = 0
-        parts = []
-        for constraint, minima in stated.items():
-            minimum = max(minima.values())
-            for times in BUDGETS:
-                job = {"constraint": constraint, "times": times, "minimum": minimum, "rows": arguments.rows}
-                cell = asking(name, "budget", **job)
-                good = cell.get("valid", 0)
-                valid, outputs = valid + good, outputs + arguments.rows
-                parts.append(f"{constraint} {times:g}x: {cell['error'] or good}")
-        yield Figure(BUDGET, name, valid, outputs, detail="; ".join(parts))
-    asking.stop()
+        cells = list(answers(name, "budget", jobs))
+        valid = sum(cell.get("valid", 0) for cell in cells)
+        parts = [
+            f"{job['constraint']} {job['times']:g}x: {cell['error'] or cell['valid']}"
+            for job, cell in zip(jobs, cells, strict=True)
+        ]
+        yield Figure(BUDGET, name, valid, len(jobs) * arguments.rows, detail="; ".join(parts))
 
 
 PARTS: dict[str, Callable[[Sequence[str], argparse.Namespace], Iterator[Figure]]] = {
@@ -271,11 +427,8 @@ PARTS: dict[str, Callable[[Sequence[str], argparse.Namespace], Iterator[Figure]]
 
 
 def result_rows(figures: Sequence[Figure], versions: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of compare.csv, measure by measure, and in each of them library by library.
-
-    Args:
-        figures: of the libraries that are there.
-        versions: of all; a library that is not there gets rows that say so.
+    """Rows of compare.csv, measure by measure, and in each of them library by library; a library that is not there gets
+    rows that say so.
     """
     measured = {figure.measure for figure in figures}
     missing = [
@@ -302,8 +455,8 @@ def cell(row: Row) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Markdown: a line for each measure, a column for each library, the best value of a line in bold.
 
-    Ratios to hf-guided's times stay in the rows. They are over what both libraries did, so they are no quotients of
-    the values that the table shows.
+    Ratios to hf-guided's times stay in the rows. They are over what both libraries did, so they are no quotients of the
+    values that the table shows.
     """
     versions = {row["library"]: row["version"] for row in rows}
     titles = [f"{name} {version}" if version != NOT_INSTALLED else name for name, version in versions.items()]
@@ -327,7 +480,12 @@ def main() -> None:
     made.add_argument("--schemas", type=int, default=12, help="how many schemas of the sample, about")
     made.add_argument("--rows", type=int, default=4, help="outputs for each constraint and budget")
     made.add_argument("--repetitions", type=int, default=2, help="of the steps")
+    made.add_argument("--worker", help="the process of a library")
     arguments = made.parse_args()
+    if arguments.worker:
+        quiet()
+        serve(lambda job: answer(arguments.worker, job))
+        return
     torch.set_num_threads(1)
     versions = {name: installed(LIBRARIES[name].package) for name in COLUMNS}
     there = [name for name, version in versions.items() if version != NOT_INSTALLED]
@@ -340,9 +498,6 @@ def main() -> None:
             )
     rows = result_rows(figures, versions)
     finish(arguments, rows, table(rows), whole=arguments.measure == list(PARTS))
-    for name in there:
-        if LIBRARIES[name].remark:
-            print(f"- {name}: {LIBRARIES[name].remark}.")
 
 
 if __name__ == "__main__":

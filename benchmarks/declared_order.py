@@ -35,12 +35,7 @@ class _At(NamedTuple):
 
 
 class DeclaredOrder:
-    """The order of one schema.
-
-    Args:
-        schema: the schema.
-        registry: documents that its references may name, by URI.
-    """
+    """The order of one schema; ``registry`` has documents that its references may name, by URI."""
 
     def __init__(self, schema: Any, registry: Mapping[str, Any] | None = None):
         # Without "$schema" every keyword is read as the newest draft has it.

@@ -49,8 +49,6 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model and its tasks."""
-
     name: str  # name in the tables
     model: PreTrainedModel  # model in eval mode, on its device
     tokenizer: PreTrainedTokenizerBase
@@ -93,7 +91,6 @@ def is_valid(task: Task, text: bytes | None) -> bool:
 
 
 def is_right(task: Task, text: bytes | None) -> bool:
-    """Whether it is the right answer, too."""
     return is_valid(task, text) and text is not None and json.loads(text) == task.record
 
 
@@ -111,7 +108,6 @@ def demo_record(max_new_tokens: int) -> Case:
 
 
 def demo_examples() -> Case:
-    """The demo model on what it was trained for."""
     model, tokenizer = demo.load()
     tasks = [Task(one.prompt, one.schema, one.record) for one in demo.EXAMPLES[:ROWS]]
     return Case("demo model, its own tasks", model, tokenizer, tasks, 200)
@@ -137,6 +133,5 @@ def random_model(
 
 
 def random_llama() -> Case:
-    """A tiny random Llama on the 12-field record."""
     model, tokenizer = random_model("tiny")
     return Case("random Llama (tiny), record12", model, tokenizer, record_tasks(), 400)

@@ -36,7 +36,6 @@ class Library:
 
     name: str
     package: str
-    remark = ""
     takes_batches = True
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
@@ -49,16 +48,14 @@ class Library:
         return kwargs
 
     def prepare(self, constraints: Constraints) -> dict[str, Any]:
-        """The argument ``prepared`` of ``generate``."""
         return self.constrain(constraints)
 
     def generate(
         self, model: PreTrainedModel, inputs: Mapping[str, Tensor], prepared: dict[str, Any], **settings: Any
     ) -> list[list[int]] | list[str]:
         """The output after the prompts: token ids of each row, or texts if the library gives no ids."""
-        output: Tensor = model.generate(**inputs, **prepared, **settings)
-        rows: list[list[int]] = output[:, inputs["input_ids"].shape[1] :].tolist()
-        return rows
+        output = model.generate(**inputs, **prepared, **settings)
+        return output[:, inputs["input_ids"].shape[1] :].tolist()
 
 
 class HFGuided(Library):
@@ -87,7 +84,6 @@ class HFGuided(Library):
 class XGrammar(Library):
     name = "xgrammar.contrib.hf"
     package = "xgrammar"
-    remark = "a new processor per generate() call, as its documentation asks, except where the mode is reuse"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         import xgrammar
@@ -119,10 +115,6 @@ class XGrammar(Library):
 
 class Outlines(Library):
     name = package = "outlines"
-    remark = (
-        "the processor of outlines.Generator (outlines-core, its default), reset() between two calls as Generator "
-        "does, except where the mode is reuse: through Generator itself two calls work"
-    )
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
         import outlines
@@ -149,14 +141,10 @@ class Outlines(Library):
 
 class LMFormatEnforcer(Library):
     name = package = "lm-format-enforcer"
-    remark = "its transformers integration raises ImportError on transformers 5; run here with that one import repaired"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase):
-        os.environ["LMFE_MAX_CONSECUTIVE_WHITESPACES"] = "1"  # its documented way to bound white space
+        integration = lm_format_enforcer_integration()
         import lmformatenforcer
-
-        import_repaired()
-        from lmformatenforcer.integrations import transformers as integration
 
         self._parsers: dict[str, Callable[[str], Any]] = {
             "regex": lmformatenforcer.RegexParser,
@@ -179,37 +167,25 @@ class LMFormatEnforcer(Library):
         return {"prefix_allowed_tokens_fn": choose}
 
     def _fn(self, constraint: Constraint) -> Callable[[int, Any], list[int]]:
-        fn: Callable[[int, Any], list[int]] = self._prefix_fn(
-            self._data, self._parsers[constraint.kind](constraint.text)
-        )
-        return fn
+        return self._prefix_fn(self._data, self._parsers[constraint.kind](constraint.text))
 
 
-def lm_format_enforcer_import_error() -> str:
-    """The error of importing its transformers integration here; empty if it imports."""
-    try:
-        import lmformatenforcer.integrations.transformers  # noqa: F401
-    except ImportError as error:
-        return str(error)
-    return ""
+def lm_format_enforcer_integration() -> Any:
+    """Its transformers integration, which imports a name from where transformers 5 no longer has it."""
+    import transformers.tokenization_utils as moved
 
+    # Upstream's fix (its pull request 175) imports this name from its present module.
+    moved.PreTrainedTokenizerBase = PreTrainedTokenizerBase
+    os.environ["LMFE_MAX_CONSECUTIVE_WHITESPACES"] = "1"  # its documented way to bound white space
+    from lmformatenforcer.integrations import transformers as integration
 
-def import_repaired() -> None:
-    if lm_format_enforcer_import_error():
-        import transformers.tokenization_utils as moved
-
-        # Upstream's fix (its pull request 175) imports this name from its present module.
-        moved.PreTrainedTokenizerBase = PreTrainedTokenizerBase
+    return integration
 
 
 class Guidance(Library):
     """Library with a loop of its own, for one row, that writes text; it has no arguments for generate()."""
 
     name = package = "guidance"
-    remark = (
-        "its own loop, models.Transformers, one prompt at a time; with transformers 5 the second prompt raises "
-        "ValueError, because it still crops a cache by a length: run here with that one call repaired"
-    )
     takes_batches = False
     # The settings that its loop takes or does not need.
     _known = frozenset({"do_sample", "temperature", "max_new_tokens", "pad_token_id"})

@@ -106,7 +106,6 @@ class Bench:
     def generate(
         self, prompts: Sequence[str], prepared: dict[str, Any], model: PreTrainedModel | None = None, **kwargs: Any
     ) -> Outputs:
-        """The output of the library after the prompts."""
         settings = {"max_new_tokens": MAX_NEW_TOKENS, **kwargs}
         return self.library.generate(model or self.model, self.encode(prompts), prepared, **settings)
 

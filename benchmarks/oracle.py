@@ -22,12 +22,9 @@ class Undecided(Exception):
 
 
 class Oracle:
-    """Judges texts against one schema.
+    """Judges texts against one schema, which is read as draft 2020-12 without "$schema".
 
     Numbers are decimals in schema and text alike: as floats, 19.99 would be no multiple of 0.01.
-
-    Args:
-        schema: the schema; without "$schema" it is read as draft 2020-12.
     """
 
     def __init__(self, schema: Any):
@@ -41,11 +38,7 @@ class Oracle:
         self._validator = kind(_loads(json.dumps(schema)), registry=METASCHEMAS, format_checker=FORMAT_CHECKER)
 
     def problem(self, text: bytes) -> str:
-        """Problem of a text; "" if it is valid.
-
-        Raises:
-            Undecided: it cannot be decided here.
-        """
+        """Problem of a text; "" if it is valid. Raises Undecided."""
         try:
             value = _loads(text.decode())
         except ValueError as error:

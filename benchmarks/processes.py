@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import queue
+import select
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from subprocess import PIPE
 from typing import Any
 
@@ -33,12 +33,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class Killed(Exception):
-    """A job went too far, and its process was ended.
-
-    Args:
-        outcome: "crash", "timeout" or "memory".
-        returncode: what the process ended with.
-    """
+    """A job went too far, and its process was ended: "crash", "timeout" or "memory"."""
 
     def __init__(self, outcome: str, returncode: int | None):
         self.outcome, self.returncode = outcome, returncode
@@ -46,13 +41,8 @@ class Killed(Exception):
 
 
 class JobProcess:
-    """A Python process that answers jobs; started at the first, and again after one that went too far.
-
-    Args:
-        command: the arguments of ``python -m``; the module calls ``serve``.
-        limit_s: seconds for one job.
-        limit_bytes: memory of the process, resident.
-        python: which one; None means this one.
+    """A process of ``python -m COMMAND``, whose module calls ``serve``; it is started at the first job, and again after
+    one that went beyond the limits: seconds for one job, and resident bytes.
     """
 
     def __init__(
@@ -64,68 +54,48 @@ class JobProcess:
     ):
         self._command = [python or sys.executable, "-m", *command]
         self._limit_s, self._limit_bytes = limit_s, limit_bytes
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, job: Any) -> Any:
-        """The answer to one job; both are values of JSON.
-
-        Raises:
-            Killed: it went beyond a limit, or the process died.
-        """
-        process, lines = self._running()
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has died since: its end is read below
-            print(json.dumps(job), file=process.stdin, flush=True)
-        ends = time.monotonic() + self._limit_s
-        while True:
-            outcome = ""
-            try:
-                if line := lines.get(timeout=LOOKING):
-                    return json.loads(line)
-                outcome = "crash"
-            except queue.Empty:
-                if time.monotonic() > ends:
-                    outcome = "timeout"
-                elif resident_bytes(process.pid) > self._limit_bytes:
-                    outcome = "memory"
-            if outcome:
-                self.stop()
-                raise Killed(outcome, process.returncode)
-
-    def stop(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._reader.join()
-            if self._process.stdin is not None:
-                with suppress(BrokenPipeError):  # a job that it has not read
-                    self._process.stdin.close()
-            self._process = None
-
-    def _running(self) -> tuple[subprocess.Popen[str], queue.Queue[str]]:
+        """The answer to one job, as JSON; raises Killed if the job went beyond a limit, or the process died."""
         if self._process is None:
             # Its own stderr is of no interest: engines print there what they also say in their errors.
-            self._process = process = subprocess.Popen(
-                self._command, stdin=PIPE, stdout=PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+            self._process = subprocess.Popen(
+                self._command, stdin=PIPE, stdout=PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
             )
-            self._lines = lines = queue.Queue[str]()
-
-            def read() -> None:
-                assert process.stdout is not None
-                with process.stdout:
-                    for line in process.stdout:
-                        lines.put(line)
-                lines.put("")  # its end
-
-            self._reader = threading.Thread(target=read, daemon=True)
-            self._reader.start()
-            with suppress(queue.Empty):
-                if lines.get(timeout=STARTING).strip() == READY:
-                    return process, lines
+            if self._line(STARTING, inf).strip() != READY:
+                self.stop()
+                raise SystemExit(f"could not be started: {' '.join(self._command)}")
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has died since: its end is read below
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._process.stdin.flush()
+        answer = self._line(self._limit_s, self._limit_bytes)
+        if not answer.endswith("\n"):
+            process = self._process
             self.stop()
-            raise SystemExit(f"could not be started: {' '.join(self._command)}")
-        return self._process, self._lines
+            raise Killed(answer, process.returncode)
+        return json.loads(answer)
+
+    def _line(self, limit_s: float, limit_bytes: float) -> str:
+        """The next line of the process; "timeout", "memory" or "crash" where none comes."""
+        process = self._process
+        assert process is not None and process.stdout is not None
+        ends = time.monotonic() + limit_s
+        while not select.select([process.stdout], [], [], LOOKING)[0]:
+            if time.monotonic() > ends:
+                return "timeout"
+            if resident_bytes(process.pid) > limit_bytes:
+                return "memory"
+        line = process.stdout.readline().decode()
+        return line if line.endswith("\n") else "crash"
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with suppress(BrokenPipeError):  # a job that it has not read
+                self._process.communicate()
+            self._process = None
 
 
 def quiet() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from benchmarks import (
     bench_decode,
-    bench_forwards,
     bench_models,
     bench_modes,
     bench_processor,
@@ -39,7 +38,7 @@ TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "bench_serve": ("serve", bench_serve.table),
     "bench_serve_engines": ("serve_engines", bench_serve_engines.table),
     "bench_decode": ("decode", bench_decode.table),
-    "bench_forwards": ("forwards", bench_forwards.table),
+    "bench_forwards": ("forwards", table_of),
     "bench_jobs": ("jobs", table_of),
     "bench_models": ("models", bench_models.table),
 }

@@ -5,28 +5,125 @@
 Threads generate with tiny hot models: generate() with a processor, the fast loop, hg.generate, streams, continuous
 batching, and two servers (soak_ways.py), with constraints from a pool that is larger than every cache
 (soak_cases.py). ``json`` + ``jsonschema``, ``re`` and ``regex`` judge every output. The first round takes half of the
-time; the second one runs the same jobs again. After each round memory, threads, descriptors and caches are read
-(soak_process.py). Prints the figures, and ends with status 1 if a bar fails.
+time; the second one runs the same jobs again. After each round memory, threads, descriptors and caches are read.
+Prints the figures, and ends with status 1 if a bar fails.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import gc
+import os
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
 from random import Random
 from typing import Any
 
+import psutil
 from transformers.utils import logging
 
 from benchmarks.common import finish, markdown_table, parser, table_of
 from benchmarks.soak_cases import verdict
-from benchmarks.soak_process import COMPILED_NAME, ProcessState, measure
-from benchmarks.soak_ways import WAYS, Ways, ways
+from benchmarks.soak_ways import COMPILED, WAYS, Ways, ways
+from hf_guided.automaton.lru_bytes import ByteCache
 from hf_guided.backends import frame_engine
+from hf_guided.backends.cache import CompiledCache
+
+COMPILED_NAME = "bytes of compiled constraints"
+_ONE_MASK = 2**16  # bytes at most, of half a million tokens
+QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """One cache, or all caches of one kind together."""
+
+    name: str  # content of the cache
+    held: int  # bytes or entries in the fullest cache of the kind
+    bound: int | None  # bound of ``held``; None if there is none
+    number: int  # number of caches of this kind
+    full: int  # number of caches that have forgotten something, or lack room for a large entry
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """A snapshot of this process, taken when nothing runs."""
+
+    rss: int  # bytes of resident memory
+    threads: int  # threads of the operating system
+    names: tuple[str, ...]  # names of Python's threads
+    descriptors: tuple[str, ...]  # target of each open descriptor
+    caches: tuple[CacheState, ...]  # caches of hf_guided
+
+
+def measure(quiet_s: float = QUIET_S) -> ProcessState:
+    """The state after idle threads have ended and free memory has gone back to the system."""
+    time.sleep(quiet_s)
+    for _ in range(3):
+        gc.collect()
+    _trim()
+    process = psutil.Process()
+    return ProcessState(
+        rss=process.memory_info().rss,
+        threads=process.num_threads(),
+        names=tuple(sorted(thread.name for thread in threading.enumerate())),
+        descriptors=tuple(_descriptors()),
+        caches=tuple(caches()),
+    )
+
+
+def caches() -> list[CacheState]:
+    """All caches of hf_guided that live now, found through the garbage collector."""
+    objects: dict[type, list[Any]] = {
+        kind: [] for kind in (ByteCache, CompiledCache, frame_engine.FrameMasks, functools._lru_cache_wrapper)
+    }
+    for thing in gc.get_objects():
+        if type(thing) in objects:
+            objects[type(thing)].append(thing)
+    found: list[tuple[str, int, int | None, bool]] = []
+    for cache in objects[functools._lru_cache_wrapper]:
+        if getattr(cache, "__module__", "").startswith("hf_guided."):
+            info = cache.cache_info()
+            name = f"{cache.__module__.removeprefix('hf_guided.')}.{cache.__name__}"
+            found.append((name, info.currsize, info.maxsize, info.currsize == info.maxsize))
+    for cache in objects[ByteCache] + objects[CompiledCache]:
+        stats = cache.stats()
+        name = COMPILED_NAME if cache.max_bytes == COMPILED else "bytes"
+        found.append((name, stats.nbytes, cache.max_bytes, stats.evictions > 0))
+    for masks in objects[frame_engine.FrameMasks]:
+        held, bound = masks.machine.kept_bytes, frame_engine.MASK_BYTES + _ONE_MASK  # the next one drops them all
+        found.append(("bytes of masks", held, bound, held >= frame_engine.MASK_BYTES))
+    return sorted(_together(found), key=lambda state: (state.name, state.bound or 0))
+
+
+def _together(found: list[tuple[str, int, int | None, bool]]) -> Iterator[CacheState]:
+    kinds: dict[tuple[str, int | None], list[tuple[int, bool]]] = {}
+    for name, held, bound, is_full in found:
+        kinds.setdefault((name, bound), []).append((held, is_full))
+    for (name, bound), each in kinds.items():
+        yield CacheState(name, max(held for held, _ in each), bound, len(each), sum(full for _, full in each))
+
+
+def _trim() -> None:
+    """glibc keeps what was freed; other allocators have no such function."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _descriptors() -> Iterator[str]:
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        try:
+            yield os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            pass  # the listing itself
+
 
 MOST_GROWTH = 1.02  # of memory, from the first round to the second
 LISTED = 20  # failures that are printed
@@ -42,12 +139,10 @@ class Round:
     jobs: int = 0
 
     def total(self, verdict: str) -> int:
-        """Number of outputs with one verdict."""
         return sum(count for (_, name), count in self.outputs.items() if name == verdict)
 
     @property
     def judged(self) -> int:
-        """Outputs, right or wrong."""
         return sum(map(self.total, ("valid", "cut", "invalid", "bad prefix", "dead end")))
 
     def __add__(self, other: Round) -> Round:
@@ -111,7 +206,6 @@ def bars(rounds: list[Round], states: list[ProcessState], outputs: int) -> dict[
 
 
 def rows(rounds: list[Round], states: list[ProcessState], seconds: list[float]) -> list[dict[str, Any]]:
-    """A row per round."""
     return [
         {
             "round": number,

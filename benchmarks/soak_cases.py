@@ -23,8 +23,6 @@ CASES = 4000  # the compile caches of the test hold a few dozen
 
 @dataclass(frozen=True)
 class Case:
-    """One constraint and its judges."""
-
     constraint: Any  # constraint as a caller writes it
     response_format: dict[str, Any]  # the same constraint for the server
     is_valid: Callable[[str], bool]  # judge of a finished text
@@ -137,8 +135,6 @@ KINDS = (choice, pattern, flag, text, numbers, nested, tag, model)
 
 @dataclass(frozen=True)
 class Output:
-    """One output, to be judged: did it end with a stop token?"""
-
     case: Case
     text: str
     finished: bool
@@ -154,7 +150,6 @@ class Left:
 
 
 def verdict(output: Output | Refused | Left) -> str:
-    """Verdict of the judges."""
     if isinstance(output, (Refused, Left)):
         return type(output).__name__.lower()
     if output.error is not None:

@@ -18,7 +18,6 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 import hf_guided as hg
 from benchmarks.soak_cases import Case, Left, Output, Refused, draw
-from benchmarks.soak_process import COMPILED
 from hf_guided import demo
 from tests import vocabularies
 from tests.integration import models
@@ -28,6 +27,7 @@ ROWS = 16  # of a batch
 HOT = 2.5  # with logits that are spread by about one: nearly every allowed token has the same chance
 ENOUGH, SHORT = 40, 3  # tokens: every case ends within the first, most are cut at the second
 
+COMPILED = 12 * 2**20  # bytes of each compile cache of the test: a hundred cases; one may come to hold 10 MiB
 PATIENCE = 300.0  # seconds that a request may take before it counts as lost
 
 
@@ -49,10 +49,6 @@ class Manager:
         self._thread = threading.Thread(target=self._hand_out, name="soak manager")
         self._manager.start()
         self._thread.start()
-
-    def generate(self, prompt: list[int], case: Case) -> Any:
-        """The output of one request."""
-        return self.add(prompt, case).get(timeout=PATIENCE)
 
     def add(self, prompt: list[int], case: Case) -> queue.SimpleQueue[Any]:
         """Queue that gets the output of one request."""

@@ -7,10 +7,8 @@ from functools import cache
 import pytest
 
 import hf_guided as hg
-from benchmarks.model_cases import TransformersFails, usable_case
-from benchmarks.model_comparisons import RIGHT, Comparisons, difference
-from benchmarks.tiny_configs import WIDTH, variants
-from benchmarks.tiny_models import MAPPINGS, tokenizer
+from benchmarks.model_comparisons import RIGHT, Comparisons, TransformersFails, difference, usable_case
+from benchmarks.tiny_models import MAPPINGS, WIDTH, tokenizer, variants
 from tests import effort
 
 COLUMNS = ("decoder", "lookup", "steps", "static")

@@ -12,12 +12,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks import compare
-from benchmarks.bench_schemas import Judged, Sample, Text
+from benchmarks.bench_schemas import Job, Judged, Sample, Text, Verdict, judge
 from benchmarks.common import NOT_INSTALLED, installed, python_for, runs_here, write_csv
 from benchmarks.compare import MEASURES, READY, STEP, WORKING, Figure, table
 from benchmarks.libraries import LIBRARIES, Constraint, Guidance, NotSupported
-from benchmarks.schema_peers import SCHEMA_PEERS
-from benchmarks.schema_worker import Job, Verdict, judge
+from benchmarks.schema_libraries import SCHEMA_PEERS
 from hf_guided.vocabulary.tokens import Vocabulary
 from tests.vocabularies import demo
 

@@ -28,11 +28,11 @@ from benchmarks.bench_apply import (
     all_sides,
     buffers_needed,
     measured_rows,
-    taken_columns,
     targets,
     time_calls,
 )
 from benchmarks.bench_device import COLD, FREE, LINES, LOOP, LOOP_NOT_RESIDENT, RECORD, Side, Taken, lower_bound
+from benchmarks.common import percentile_columns
 from hf_guided.session.mask_kernel import apply_with_torch
 from tests import vocabularies
 from tests.kernel_harness import ROOT
@@ -53,7 +53,7 @@ class TestTiming:
         assert buffers_needed(nbytes, rotated) == count
 
     def test_columns_are_quantiles(self) -> None:
-        assert taken_columns([6.0, 1.0, 2.0, 5.0, 3.0, 4.0]) == {
+        assert percentile_columns([6.0, 1.0, 2.0, 5.0, 3.0, 4.0], "p{}_us", 3) == {
             "p20_us": "2.000",
             "p50_us": "3.500",
             "p80_us": "5.000",

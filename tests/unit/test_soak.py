@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from benchmarks import soak_cases
-from benchmarks.soak import Round, bars, rows
+from benchmarks.soak import COMPILED, COMPILED_NAME, CacheState, ProcessState, Round, bars, measure, rows
 from benchmarks.soak_cases import Case, Left, Output, verdict
-from benchmarks.soak_process import COMPILED, COMPILED_NAME, CacheState, ProcessState, measure
 from hf_guided.automaton.lru_bytes import ByteCache
 
 TEXTS = {
