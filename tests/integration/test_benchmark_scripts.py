@@ -17,6 +17,7 @@ SHORT = {
     "bench_describe": ["--limit", "2", "--vocabulary", "demo"],
     "bench_differential": ["--limit", "2", "--rounds", "1"],
     "bench_first_use": ["--only", "enum", "--samples", "1"],
+    "bench_frames": [],
     "bench_import": ["--samples", "1"],
     "bench_log_mass": ["--shape", "tiny", "--batch", "1", "--runs", "1"],
     "bench_regexes": ["--only", "iso date"],
