@@ -46,12 +46,7 @@ def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[s
 
 
 class GenerationSettings:
-    """The settings of one call: arguments of generate(), then its generation config, then the model's own.
-
-    Args:
-        model: the model that will generate.
-        generate_kwargs: arguments for ``model.generate``; read only.
-    """
+    """The settings of one call: arguments of ``model.generate``, then its generation config, then the model's own."""
 
     def __init__(self, model: Any, generate_kwargs: Mapping[str, Any]):
         self._kwargs = dict(generate_kwargs)

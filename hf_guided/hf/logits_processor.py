@@ -34,7 +34,43 @@ class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is 
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
-class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+class SessionFace:
+    """What a caller reads of a session, from its processor or from its decoder."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        #: Records each call for ``Guide.trace``; None without ``trace=True``.
+        self.recorder = session.recorder
+        #: Tokens that end a row.
+        self.stop_token_ids = session.stop_token_ids
+        #: Counters and times of all calls so far.
+        self.stats = session.stats
+
+    def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
+        """The steps of a row of the last call at which a limit forbade tokens that the format allows.
+
+        Args:
+            row: the row's number; rows must keep their places, which beams do not.
+            length: number of its output tokens; None counts all steps, also those after rejected drafts.
+
+        Returns:
+            By the index of the step's token in the output.
+        """
+        return self._session.mass_record.steps(row, length)
+
+    def log_masses(self, row: int, length: int) -> list[float] | None:
+        """For each token of a row of the last call, the logarithm of the probability that the format left at its step.
+
+        Their sum is ``GuidedResult.log_mass``. None without ``log_mass=True``, or if not all are known.
+
+        Args:
+            row: the row's number; rows must keep their places, which beams do not.
+            length: number of its output tokens, the stop token counted.
+        """
+        return self._session.mass_record.log_masses(row, length)
+
+
+class GuidedLogitsProcessor(SessionFace, LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """Keeps every row inside its constraint. Made by ``Guide.logits_processor``.
 
     One processor may be used in any number of generate() calls, one after another. tracker.py says how it distinguishes
@@ -43,18 +79,12 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
     """
 
     def __init__(self, session: Session):
-        self._session = session
+        super().__init__(session)
         #: A stopping criterion that starts to fill the masks during the forward pass, not after it.
         #: ``generate(logits_processor=[processor], stopping_criteria=[processor.companion])``. It never stops
         #: generation. On a GPU it also takes over the processor's wait for the device: it is called after the next
         #: tokens are queued.
         self.companion = MaskCompanion(session)
-        #: The recorder for ``Guide.trace``; None without ``trace=True``.
-        self.recorder = session.recorder
-        #: Tokens that end a row.
-        self.stop_token_ids = session.stop_token_ids
-        #: Counters and times of this processor.
-        self.stats = session.stats
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:
         """Mask one step; see ``Session.mask`` for shapes, devices and errors.
@@ -95,29 +125,6 @@ class GuidedLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transform
         """
         self._session.late_alive.read()  # of a caller's own loop that has left out the last call of ``companion``
         return self._session.dead_ends
-
-    def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
-        """The steps of a row of the last call at which a limit forbade tokens that the format allows.
-
-        Args:
-            row: the row's number; rows must keep their places, which beams do not.
-            length: number of its output tokens; None counts all steps, also those after rejected drafts.
-
-        Returns:
-            By the index of the step's token in the output.
-        """
-        return self._session.mass_record.steps(row, length)
-
-    def log_masses(self, row: int, length: int) -> list[float] | None:
-        """For each token of a row of the last call, the logarithm of the probability that the format left at its step.
-
-        Their sum is ``GuidedResult.log_mass``. None without ``log_mass=True``, or if not all are known.
-
-        Args:
-            row: the row's number; rows must keep their places, which beams do not.
-            length: number of its output tokens, the stop token counted.
-        """
-        return self._session.mass_record.log_masses(row, length)
 
     @property
     def prompt_length(self) -> int:
