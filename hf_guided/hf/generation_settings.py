@@ -9,9 +9,9 @@ from typing import Any
 from transformers.generation.configuration_utils import GenerationConfig, GenerationMode
 
 from ..backends.base import CompiledConstraint
-from ..constraints.argument_checks import WARPERS, Rule, check, check_settings, is_int
+from ..constraints.argument_checks import SETTINGS, WARPERS, Rule, check, check_each, check_settings
 from ..constraints.values import Choice
-from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint, UnsupportedModel, warn
+from ..errors import EmptyIntersection, StopTokenError, UnsupportedConstraint, UnsupportedModel, warn
 from .compat import token_id_tuple
 
 _CONFIG = Rule(
@@ -189,17 +189,10 @@ class GenerationSettings:
 
     @property
     def given_max_new_tokens(self) -> int | None:
-        """``max_new_tokens`` alone.
-
-        Raises:
-            InvalidArgument: it is not an int of 1 or more.
-        """
+        """``max_new_tokens`` alone; raises InvalidArgument where it is not an int of 1 or more."""
         given = self.get("max_new_tokens")
-        if given is None:
-            return None
-        if not is_int(given) or given < 1:
-            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {given!r}")
-        return int(given)
+        check_each({"max_new_tokens": given}, SETTINGS)
+        return None if given is None else int(given)
 
     def stop_token_ids(self) -> tuple[int, ...]:
         """The tokens that end a row.
