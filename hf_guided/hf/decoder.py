@@ -43,9 +43,7 @@ class GuidedDecoder(SessionFace):
     Serves one generate() call after another; a second one at the same time is refused.
 
     Args:
-        session: the constraints.
         continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
-        options: of the loop.
         drafts: the source that ``options.draft`` names, made for this guide; None drafts nothing.
     """
 

@@ -93,11 +93,7 @@ class DecodeLoop:
         self._one_each = False  # whether every row runs one token in each forward pass, also within forced text
 
     def run(self) -> list[list[int]]:
-        """Generate until all rows are finished; returns the tokens of each, prompt and padding included.
-
-        Raises:
-            VocabularySizeError: the guide was built for another number of columns than the logits have.
-        """
+        """Generate until all rows are finished; returns the tokens of each, prompt and padding included."""
         logits = self._prefill()
         slots = self.slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
