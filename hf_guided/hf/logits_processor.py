@@ -103,7 +103,7 @@ class GuidedLogitsProcessor(SessionFace, LogitsProcessor):  # type: ignore[misc]
     __call__.__signature__ = inspect.signature(__call__)  # type: ignore[attr-defined]
 
     def set_begin_index(self, begin_index: int) -> None:
-        """Raise UnsupportedModel if Whisper's generate(), which calls this before each segment, would write timestamps."""
+        """Raise UnsupportedModel if Whisper would write timestamps; its generate() calls this before each segment."""
         frame = inspect.currentframe()
         caller = None if frame is None else frame.f_back
         # Whisper tells a processor nothing else before its decoder runs.
