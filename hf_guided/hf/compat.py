@@ -51,7 +51,7 @@ def check_pair(model: Any, tokenizer: Any, call: str) -> None:
 
 
 def _is_tokenizer(value: Any) -> bool:
-    """Whether it is a tokenizer or a processor; a model may hold its tokenizer."""
+    """Whether a value is a tokenizer or a processor; a model may hold its tokenizer."""
     inner = tokenizer_of(value)
     return not isinstance(value, torch.nn.Module) and hasattr(inner, "__len__") and hasattr(inner, "eos_token_id")
 
