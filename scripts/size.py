@@ -56,7 +56,7 @@ REASONS = {
         6050, "streams, values of unfinished text, scores, weighted samples, pipelines, threads beside the plain call"
     ),
     "demo": Reason(600, "the words and templates of the examples that the demo model was trained on"),
-    "hf": Reason(4800, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
+    "hf": Reason(4650, "the fast loop and its block rule know many kinds of models, caches and drafts; parts of calls"),
     "session": Reason(4400, "contracts: of threads, streams, and who owns a row when; what limits and formats left"),
     "trace": Reason(700, "the recorder, the events and the page are files of their own"),
     "backends": Reason(4200, "adapters of five engines; schemas and tags become networks; lenient schemas"),

@@ -68,7 +68,7 @@ class Engine(Protocol):
 
 
 class BudgetedEngine(Engine, Protocol):
-    """An engine that knows a path to the end, so it can close its text before a token budget ends; a base of such."""
+    """An engine that knows a path to the end, so it can close its text before a token budget ends; a base class."""
 
     def min_tokens_to_finish(self) -> int | None:
         """How many tokens, a stop token counted, are enough to finish from here; None if it found no path."""
@@ -97,7 +97,7 @@ class BudgetedEngine(Engine, Protocol):
 
 
 class MaskedEngine(BudgetedEngine, Protocol):
-    """An engine that keeps its masks, so that filling a row is copying one; a base of such engines."""
+    """An engine that keeps its masks, so that filling a row is copying one; a base class."""
 
     def write_mask(self, words: NDArray[np.int32], tokens_left: int | None = None) -> bool:
         """Do what ``fill`` does to a row; only text tokens are allowed.

@@ -145,7 +145,7 @@ def check_terminals(constraint: Grammar, probe: Callable[[str], tuple[bool, bool
 
 
 def check_written(grammar: str, probe: Callable[[str], tuple[bool, bool]]) -> None:
-    """As ``check_terminals``, for a grammar that this package has written: one definition a line."""
+    """Do ``check_terminals`` for a grammar that this package has written: one definition a line."""
     heads = [(line.partition(":")[0], line) for line in grammar.splitlines()]
     terminals = Terminals({head: line for head, line in heads if head.isupper()})
     for name in terminals.combined():

@@ -294,10 +294,7 @@ class Matcher:
     def mask_key(self, tokens_left: int | None = None) -> Hashable | None:
         """The key of the mask: see ``MaskedEngine.mask_key``; None too where the engine keeps none.
 
-        Matchers with other stop tokens may have the same.
-
-        Args:
-            tokens_left: see ``fill_next_token_bitmask``.
+        Matchers with other stop tokens may have the same. ``tokens_left`` is as in ``fill_next_token_bitmask``.
         """
         if self._stops or not self._copies_masks:
             return None

@@ -130,20 +130,10 @@ class OutlinesBackend(Adapter):
             raise CompileLimitExceeded(
                 f"outlines-core gave up: {error}; make the constraint smaller, or use llguidance"
             ) from None
-        language = _Language(built, self.vocabulary, self._first_byte, self._first_byte + mark)
-        masks = min(MASK_BYTES, built.states * self._first_byte // 8)
-        return CompileResult(lambda: _Engine(language, [built.start]), built.nbytes + masks)
-
-
-class _Language:
-    """The shared part of a constraint's engines; thread safe. Byte 0 has the id ``first_byte``, the mark ``end``."""
-
-    def __init__(self, built: BuiltIndex, vocabulary: Vocabulary, first_byte: int, end: int):
-        self.end = end
-        self.next: Callable[[int, int], int | None] = built.index.get_next_state
-        # Not a method: the cache would hold its own owner, and the index stay until the garbage collector comes.
-        mask = partial(_mask, built.index, vocabulary, first_byte)
-        self.mask = lru_cache(max(1, MASK_BYTES // (first_byte // 8)))(mask)
+        mask = partial(_mask, built.index, self.vocabulary, self._first_byte)
+        kept = lru_cache(max(1, MASK_BYTES // (self._first_byte // 8)))(mask)
+        end, masks = self._first_byte + mark, min(MASK_BYTES, built.states * self._first_byte // 8)
+        return CompileResult(lambda: _Engine(built.index, end, kept, [built.start]), built.nbytes + masks)
 
 
 def _mask(index: Any, vocabulary: Vocabulary, first_byte: int, state: int) -> NDArray[np.int32]:
@@ -152,12 +142,12 @@ def _mask(index: Any, vocabulary: Vocabulary, first_byte: int, state: int) -> ND
 
 
 class _Engine(Engine):
-    def __init__(self, language: _Language, states: list[int]):
-        self._language = language
+    def __init__(self, index: Any, end: int, mask: Callable[[int], NDArray[np.int32]], states: list[int]):
+        self._index, self._end, self._mask = index, end, mask  # ``end`` is the token that is the second mark
         self._states = states  # one per prefix, the start first
 
     def accept(self, token_id: int) -> bool:
-        after = self._language.next(self._states[-1], token_id)
+        after: int | None = self._index.get_next_state(self._states[-1], token_id)
         if after is None:
             return False
         self._states.append(after)
@@ -167,11 +157,11 @@ class _Engine(Engine):
         del self._states[len(self._states) - num_tokens :]
 
     def fork(self) -> _Engine:
-        return _Engine(self._language, self._states.copy())
+        return _Engine(self._index, self._end, self._mask, self._states.copy())
 
     def fill(self, bitmask: Tensor, row: int) -> None:
-        mask = self._language.mask(self._states[-1])
+        mask = self._mask(self._states[-1])
         bitmask[row].numpy()[: len(mask)] = mask
 
     def is_completed(self) -> bool:
-        return self._language.next(self._states[-1], self._language.end) is not None
+        return self._index.get_next_state(self._states[-1], self._end) is not None

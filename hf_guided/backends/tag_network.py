@@ -8,8 +8,7 @@ it need not show where a part ends.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..automaton.emptiness import Emptiness
@@ -84,7 +83,7 @@ class TagNetwork:
             return start, PieceWriter(builder, call).after(self._whole, start)
         if isinstance(name, Rule):
             return self._grammars[name.grammar].build(name, builder)
-        with _inside(self._parts[name.schema].pointer):
+        with inside_tag(self._parts[name.schema].pointer):
             return self._schemas[name.schema].build(name, builder)
 
     def _check_texts(self, builder: ComponentBuilder) -> None:
@@ -149,7 +148,7 @@ class TagNetwork:
                     "a mark that is, or holds, a part of an escape or of another mark cannot be kept out of all strings"
                 )
                 raise _unsupported(Loss.within(pointer, "excludes", reason))
-            with _inside(at):
+            with inside_tag(at):
                 n = Normalizer.of(constraint)
                 positions = Positions(
                     n,
@@ -160,7 +159,7 @@ class TagNetwork:
                     marks=marks,
                     max_depth=constraint.max_depth,
                 )
-                self.losses += _moved(n.losses, at)
+                self.losses += [loss._replace(pointer=at + loss.pointer) for loss in n.losses]
                 elements = None if style == "json" else ElementPositions(positions, STYLES[style])
                 starts = (positions.whole,) if elements is None else tuple(elements.json_inside())
                 self._schemas[name] = positions if elements is None else elements
@@ -169,7 +168,7 @@ class TagNetwork:
 
     def _grammar(self, node_format: Format, pointer: str) -> Piece:
         at = f"{pointer}/grammar"
-        with _inside(at):
+        with inside_tag(at):
             grammar = Gbnf(node_format["grammar"], DEFAULT_ROOT["gbnf"])
         if grammar.text not in self._grammars:
             self._grammars[grammar.text] = RuleComponents(grammar, self._meter)
@@ -286,17 +285,3 @@ def _impossible(what: str, pointer: str) -> InvalidConstraint:
 
 def _unsupported(loss: Loss) -> UnsupportedConstraint:
     return UnsupportedConstraint("the engine cannot write this structural tag", (loss,))
-
-
-def _moved(losses: Iterable[Loss], pointer: str) -> list[Loss]:
-    return [loss._replace(pointer=pointer + loss.pointer) for loss in losses]
-
-
-@contextmanager
-def _inside(pointer: str) -> Iterator[None]:
-    """Put the pointer of a schema before the errors that it would have alone."""
-    try:
-        with inside_tag(pointer):
-            yield
-    except UnsupportedConstraint as error:
-        raise UnsupportedConstraint(str(error).partition("\n")[0], _moved(error.losses, pointer)) from None

@@ -231,7 +231,7 @@ def _without_schemas(part: Any, pointer: str) -> Iterator[Loss]:
     except UnsupportedRegex as error:
         yield Loss(at, keyword, str(error))
     except UnsupportedConstraint as error:
-        yield from (loss._replace(pointer=at + loss.pointer) for loss in error.losses)
+        yield from error.losses
     else:
         part.clear()
         part.update(type="grammar", grammar=grammar)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import InvalidConstraint, shown
+from ..errors import InvalidConstraint, UnsupportedConstraint, shown
 from .suggestions import did_you_mean
 from .tool_xml import STYLES
 
@@ -60,6 +60,9 @@ def inside_tag(pointer: str) -> Iterator[None]:
     except InvalidConstraint as error:
         pointers = [pointer + inner for inner in error.pointers or ("",)]
         raise InvalidConstraint(f"StructuralTag: at {pointer}: {error}", pointers=pointers) from None
+    except UnsupportedConstraint as error:
+        losses = [loss._replace(pointer=pointer + loss.pointer) for loss in error.losses]
+        raise UnsupportedConstraint(str(error).partition("\n")[0], losses) from None
 
 
 class TagChecker:

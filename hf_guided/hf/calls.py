@@ -35,9 +35,7 @@ class Calls:
     """Makes the parts of calls of a model. Thread safe.
 
     Args:
-        vocabulary: of the tokenizer, for the model's logits.
         templates: the tokenizer, or a processor: what has the chat template.
-        compiler: for the vocabulary.
         ranks: the processes that hold the model; None if there is only one, or if only the width is known.
     """
 

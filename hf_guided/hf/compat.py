@@ -51,17 +51,13 @@ def check_pair(model: Any, tokenizer: Any, call: str) -> None:
 
 
 def _is_tokenizer(value: Any) -> bool:
-    """Whether it is a tokenizer or a processor; a model may hold its tokenizer."""
+    """Whether a value is a tokenizer or a processor; a model may hold its tokenizer."""
     inner = tokenizer_of(value)
     return not isinstance(value, torch.nn.Module) and hasattr(inner, "__len__") and hasattr(inner, "eos_token_id")
 
 
 def check_generates(model: Any) -> None:
-    """Refuse objects without transformers' ``generate``: a config, a width, a base model.
-
-    Raises:
-        UnsupportedModel: it cannot generate.
-    """
+    """Raise UnsupportedModel for objects without transformers' ``generate``: a config, a width, a base model."""
     if not callable(getattr(model, "generate", None)) or not hasattr(model, "generation_config"):
         raise UnsupportedModel(
             f"expected a model that can generate, got {type(model).__name__}; load it with a class that has a head, "
@@ -188,11 +184,7 @@ def cache_argument(model: Any) -> str:
 
 
 def with_cache_argument(model: Any, generate_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of generate() in which a cache under any of its names has the name that generate() takes.
-
-    Raises:
-        InvalidArgument: there are two.
-    """
+    """Arguments of generate() with a cache of any name under the right one; raises InvalidArgument if there are two."""
     names = [name for name in generate_kwargs if name in RENAMED_CACHES and generate_kwargs[name] is not None]
     if len(names) > 1:
         raise InvalidArgument(f"{', '.join(names)}: expected one of these, which mean the same; leave the others out")

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
 from ..errors import GenerationError, InvalidArgument, UnsupportedConstraint
 from ..session.logprobs import LogprobRecorder, TokenLogprob
 from ..session.session import Session
-from ..trace.events import LimitStep
 from ..vocabulary.retokenize import Continuation
 from .compat import CACHE_NAME, check_no_timestamps, in_step_with_others
 from .decode.block_rule import BlockRule, block_rule
@@ -31,20 +31,19 @@ from .decode.plain_loop import mode_reason, run_plain
 from .decode.rank_zero_slots import run_on_all_ranks
 from .drafts.base import DraftSource
 from .listening import RowStreamer, StreamerListener, TokenListener
+from .logits_processor import SessionFace
 from .seeds import as_int64
 
 _NOTHING_YET = "nothing was generated yet"
 
 
-class GuidedDecoder:
+class GuidedDecoder(SessionFace):
     """A decoding method for ``generate(custom_generate=...)``. Made by ``Guide.decoder``.
 
     Serves one generate() call after another; a second one at the same time is refused.
 
     Args:
-        session: the constraints.
         continuation: tokenizes forced text; it remembers, so the guide's decoders share one.
-        options: of the loop.
         drafts: the source that ``options.draft`` names, made for this guide; None drafts nothing.
     """
 
@@ -56,7 +55,7 @@ class GuidedDecoder:
         *,
         drafts: DraftSource | None = None,
     ):
-        self._session = session
+        super().__init__(session)
         self._continuation = continuation
         self._options = options
         self._drafts = drafts
@@ -65,15 +64,9 @@ class GuidedDecoder:
         self._listener: TokenListener | None = (
             options.streamer if self._streamer is None else StreamerListener(self._streamer)
         )
-        #: What has been spent so far.
-        self.stats = session.stats
-        #: Records each call for ``Guide.trace``; None without ``trace=True``.
-        self.recorder = session.recorder
         #: Rows of the last call that had to end because other processors left none of their tokens, and why. A row
         #: number is that of the step in which the row ended; beams are reordered after it.
         self.dead_ends: Mapping[int, str] = session.dead_ends
-        #: Tokens that end a row.
-        self.stop_token_ids = session.stop_token_ids
         #: Columns of ``input_ids`` before the output of the last call: a decoder's own prompt in an encoder-decoder.
         self.prompt_length = 0
         #: Why the last call ran in transformers' own loop, without jump-forward and drafts; empty if it did not. The
@@ -94,15 +87,7 @@ class GuidedDecoder:
         generation_config: GenerationConfig,
         **model_kwargs: Any,
     ) -> Any:
-        """One call of generate(), which passes all of this.
-
-        Args:
-            model: the model.
-            input_ids: (rows, length) int64, padded left.
-            logits_processor: those of generate() and of the caller.
-            stopping_criteria: those of generate() and of the caller.
-            generation_config: with every default filled in.
-            **model_kwargs: for the model.
+        """One call of generate(), which passes all of this: see ``GenerateCall``.
 
         Returns:
             As generate(): (rows, length + longest output) int64, padded right, or a ModelOutput with this tensor.
@@ -150,14 +135,6 @@ class GuidedDecoder:
             if self._streamer is not None:
                 self._streamer.end()  # an iterator over it would wait for ever
 
-    def limit_steps(self, row: int, length: int | None = None) -> dict[int, LimitStep]:
-        """See ``GuidedLogitsProcessor.limit_steps``."""
-        return self._session.mass_record.steps(row, length)
-
-    def log_masses(self, row: int, length: int) -> list[float] | None:
-        """See ``GuidedLogitsProcessor.log_masses``."""
-        return self._session.mass_record.log_masses(row, length)
-
     def _run(self, call: GenerateCall) -> Any:
         """Choose a loop for a call, and run it."""
         options = self._options
@@ -198,10 +175,8 @@ class GuidedDecoder:
 
         with call.model._optimize_model_for_decode():
             rows, cache = run_on_all_ranks(call, loop, self._listener, blocks=rule.blocks)
-        longest = max(map(len, rows))
-        sequences = torch.full((len(rows), longest), call.pad_token_id, device=call.input_ids.device)
-        for i, ids in enumerate(rows):
-            sequences[i, : len(ids)] = torch.tensor(ids, device="cpu")
+        ids = [torch.tensor(token_ids, device="cpu") for token_ids in rows]
+        sequences = pad_sequence(ids, batch_first=True, padding_value=call.pad_token_id).to(call.input_ids.device)
         if not call.config.return_dict_in_generate:
             return sequences
         kind = GenerateEncoderDecoderOutput if call.model.config.is_encoder_decoder else GenerateDecoderOnlyOutput

@@ -9,9 +9,9 @@ from typing import Any
 from transformers.generation.configuration_utils import GenerationConfig, GenerationMode
 
 from ..backends.base import CompiledConstraint
-from ..constraints.argument_checks import WARPERS, Rule, check, check_settings, is_int
+from ..constraints.argument_checks import SETTINGS, WARPERS, Rule, check, check_each, check_settings
 from ..constraints.values import Choice
-from ..errors import EmptyIntersection, InvalidArgument, StopTokenError, UnsupportedConstraint, UnsupportedModel, warn
+from ..errors import EmptyIntersection, StopTokenError, UnsupportedConstraint, UnsupportedModel, warn
 from .compat import token_id_tuple
 
 _CONFIG = Rule(
@@ -22,16 +22,8 @@ _CONFIG = Rule(
 
 # Settings that only sampling reads, each with the values that leave greedy decoding as it is meant: 0 as temperature
 # asks for it, and the others filter nothing (50 is transformers' own top_k).
-_ONLY_FOR_SAMPLES: dict[str, tuple[float, ...]] = {
-    "temperature": (0,),
-    "top_k": (0, 50),
-    "top_p": (1,),
-    "min_p": (0,),
-    "top_h": (1,),
-    "typical_p": (1,),
-    "epsilon_cutoff": (0,),
-    "eta_cutoff": (0,),
-}
+_FILTERS = ("top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
+_ONLY_FOR_SAMPLES = {"temperature": (0,), "top_k": (0, 50), **{name: WARPERS[name] for name in _FILTERS}}
 
 
 def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[str, Any]:
@@ -46,12 +38,7 @@ def sampling_at(temperature: float | None, top_p: float | None = None) -> dict[s
 
 
 class GenerationSettings:
-    """The settings of one call: arguments of generate(), then its generation config, then the model's own.
-
-    Args:
-        model: the model that will generate.
-        generate_kwargs: arguments for ``model.generate``; read only.
-    """
+    """The settings of one call: arguments of ``model.generate``, then its generation config, then the model's own."""
 
     def __init__(self, model: Any, generate_kwargs: Mapping[str, Any]):
         self._kwargs = dict(generate_kwargs)
@@ -67,11 +54,7 @@ class GenerationSettings:
         return self._values.get(name)
 
     def check_values(self) -> None:
-        """Check the values of the settings, before anything runs.
-
-        Raises:
-            InvalidArgument: a value that generate() cannot use.
-        """
+        """Raise InvalidArgument for a value that generate() cannot use, before anything runs."""
         if self._config is not None:
             check("generation_config", self._config, _CONFIG)
         check_settings(self._values.get)
@@ -169,11 +152,7 @@ class GenerationSettings:
         )
 
     def check_custom_loop(self) -> None:
-        """Refuse settings for which generate() needs the tokenizer, which it does not hand on to a custom loop.
-
-        Raises:
-            UnsupportedModel: the model's generation config has one of them.
-        """
+        """Raise UnsupportedModel for settings that need the tokenizer, which generate() gives to no custom loop."""
         given = [name for name in ("stop_strings", "token_healing") if self.get(name)]
         if given:
             raise UnsupportedModel(
@@ -194,24 +173,13 @@ class GenerationSettings:
 
     @property
     def given_max_new_tokens(self) -> int | None:
-        """``max_new_tokens`` alone.
-
-        Raises:
-            InvalidArgument: it is not an int of 1 or more.
-        """
+        """``max_new_tokens`` alone; raises InvalidArgument where it is not an int of 1 or more."""
         given = self.get("max_new_tokens")
-        if given is None:
-            return None
-        if not is_int(given) or given < 1:
-            raise InvalidArgument(f"max_new_tokens: expected an int of 1 or more, or None, got {given!r}")
-        return int(given)
+        check_each({"max_new_tokens": given}, SETTINGS)
+        return None if given is None else int(given)
 
     def stop_token_ids(self) -> tuple[int, ...]:
-        """The tokens that end a row.
-
-        Raises:
-            StopTokenError: there are none.
-        """
+        """The tokens that end a row; raises StopTokenError if there are none."""
         stops = token_id_tuple(self.get("eos_token_id"))
         if not stops:
             raise StopTokenError(

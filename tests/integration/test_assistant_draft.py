@@ -22,7 +22,8 @@ from transformers import (
 import hf_guided as hg
 from hf_guided import demo
 from hf_guided.errors import UnsupportedModel
-from hf_guided.hf.drafts import AssistantDraft, DraftRequest
+from hf_guided.hf.drafts import DraftRequest
+from hf_guided.hf.drafts.assistant import AssistantDraft
 from hf_guided.session.row import Row
 from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies

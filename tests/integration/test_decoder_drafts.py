@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria, StoppingCriteriaList
 
 import hf_guided as hg
-from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest
+from hf_guided.hf.drafts import Draft, DraftRequest
 from hf_guided.hf.drafts import verify as acceptance
+from hf_guided.hf.drafts.sources import DraftChain
 from tests.chi_square import NEVER_BY_CHANCE, p_value
 from tests.effort import repeats
 from tests.integration import models

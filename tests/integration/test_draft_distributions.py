@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from hf_guided.hf.drafts import AssistantDraft, Draft, DraftRequest, GrammarDraft, PromptLookup
+from hf_guided.hf.drafts import Draft, DraftRequest
+from hf_guided.hf.drafts.assistant import AssistantDraft
+from hf_guided.hf.drafts.grammar import GrammarDraft
+from hf_guided.hf.drafts.sources import PromptLookup
 from hf_guided.hf.drafts.verify import accept_sampling
 from hf_guided.session.row import Row
 from tests.chi_square import NEVER_BY_CHANCE, p_value

@@ -7,20 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
-import pydantic
 import pytest
 
 from hf_guided import demo
+from tests.integration.test_shortened import PROMPT, Person
 from tests.serving import client, serving
 
-
-class Person(pydantic.BaseModel):
-    name: str
-    email: str
-    age: int = pydantic.Field(ge=18, le=99)
-
-
-PROMPT = demo.make_prompt("person", "Our gardener Daria Pinto is 50 years old, reachable at daria@laurel.example.")
 CHAT: list[Any] = [{"role": "user", "content": PROMPT}]
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": Person.model_json_schema()}}
 ROOM, LITTLE = 100, 20  # tokens

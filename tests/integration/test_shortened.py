@@ -37,18 +37,9 @@ from hf_guided.vocabulary.bitmask import allocate_bitmask, unpack
 from tests import vocabularies
 from tests.integration import models
 from tests.integration.families import family
+from tests.integration.test_budget import SCHEMA
 from tests.pairs import once_each
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "tags": {"type": "array", "items": {"enum": ["a", "longer"]}},
-        "n": {"type": "integer"},
-    },
-    "required": ["name", "n"],
-    "additionalProperties": False,
-}
 ASKED: dict[str, Any] = {
     "flexible": hg.JsonSchema(SCHEMA),
     "compact": hg.JsonSchema(SCHEMA, whitespace="compact"),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from random import Random
 from typing import Any
 
 import torch
@@ -140,6 +141,19 @@ def walk(matcher: Matcher, picks: Sequence[int], *, past_the_end: bool = True) -
         token_id = tokens[pick % len(tokens)]
         assert matcher.accept_token(token_id)
         taken.append(token_id)
+    return taken
+
+
+def walk_within(matcher: Matcher, left: int, steps: int, random: Random) -> list[int]:
+    """Accept random tokens of text that a budget of ``left`` tokens allows, until there is none."""
+    taken: list[int] = []
+    for _ in range(steps):
+        text = [token_id for token_id in allowed(matcher, left) if token_id not in matcher.stop_token_ids]
+        if not text:
+            break
+        taken.append(random.choice(text))
+        assert matcher.accept_token(taken[-1])
+        left -= 1
     return taken
 
 

@@ -29,7 +29,7 @@ from tests import toy
 from tests.effort import repeats
 from tests.pairs import once_each
 from tests.property import strategies
-from tests.property.strategies import allowed, backend, picks, single_bytes, still_open, tiny
+from tests.property.strategies import allowed, backend, picks, single_bytes, still_open, tiny, walk_within
 from tests.property.test_matcher_laws import is_valid
 
 NODE = {
@@ -450,14 +450,8 @@ def test_an_object_is_begun_only_with_room_for_its_indentation():
 def test_masks_and_counts_depend_on_the_text_alone(name, random):
     matcher = compiled(name).matcher()
     left = needed(matcher) + random.randint(0, 8)
-    taken: list[int] = []
-    for _ in range(random.randint(1, left)):
-        permitted = [token_id for token_id in allowed(matcher, left) if token_id not in matcher.stop_token_ids]
-        if not permitted:
-            break
-        taken.append(random.choice(permitted))
-        assert matcher.accept_token(taken[-1])
-        left -= 1
+    taken = walk_within(matcher, left, random.randint(1, left), random)
+    left -= len(taken)
     before, count, back = allowed(matcher, left), needed(matcher), random.randint(0, len(taken))
     matcher.rollback(back)
     for token_id in taken[len(taken) - back :]:

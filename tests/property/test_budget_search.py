@@ -21,7 +21,7 @@ from hf_guided.constraints.values import Choice, Constraint, Grammar
 from hf_guided.options import SEARCH_WORK
 from hf_guided.vocabulary.bitmask import allocate_bitmask
 from tests.effort import repeats
-from tests.property.strategies import allowed, single_bytes, still_open, tiny
+from tests.property.strategies import allowed, single_bytes, still_open, tiny, walk_within
 
 CONSTRAINTS: dict[str, Constraint] = {
     "lark": Grammar('start: "<" start ">" | NAME "," start | NAME\nNAME: /[a-z]{2,}/'),
@@ -76,14 +76,8 @@ def test_masks_do_not_depend_on_rollback_fork_and_reset(name, data):
     assert minimum is not None
     random = data.draw(st.randoms(use_true_random=False))
     left = minimum + random.randint(0, 8)
-    taken: list[int] = []
-    for _ in range(random.randint(1, minimum)):
-        permitted = [token_id for token_id in allowed(matcher, left) if token_id not in matcher.stop_token_ids]
-        if not permitted:
-            break
-        taken.append(random.choice(permitted))
-        assert matcher.accept_token(taken[-1])
-        left -= 1
+    taken = walk_within(matcher, left, random.randint(1, minimum), random)
+    left -= len(taken)
     back = random.randint(0, len(taken))
     twin = matcher.fork()
     matcher.rollback(back)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Constraint, JsonSchema
-from hf_guided.hf.drafts import Draft, DraftChain, DraftRequest, GrammarDraft, PromptLookup, compact_twin
-from hf_guided.hf.drafts.grammar import Layout
+from hf_guided.hf.drafts import Draft, DraftRequest
+from hf_guided.hf.drafts.grammar import GrammarDraft, Layout, compact_twin
+from hf_guided.hf.drafts.sources import DraftChain, PromptLookup
 from hf_guided.session.row import Row, RowState
 from tests.effort import repeats
 from tests.property import strategies as draw

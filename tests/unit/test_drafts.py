@@ -10,7 +10,9 @@ import pytest
 from hf_guided.backends.base import CompiledConstraint
 from hf_guided.constraints.values import Choice, Constraint, JsonObject, JsonSchema, Regex
 from hf_guided.errors import CompileLimitExceeded
-from hf_guided.hf.drafts import DraftChain, DraftLength, DraftRequest, GrammarDraft, PromptLookup, compact_twin
+from hf_guided.hf.drafts.base import DraftLength, DraftRequest
+from hf_guided.hf.drafts.grammar import GrammarDraft, compact_twin
+from hf_guided.hf.drafts.sources import DraftChain, PromptLookup
 from hf_guided.session.row import Row
 from tests.toy import ForcingSetEngine, compiled_set, letters
 

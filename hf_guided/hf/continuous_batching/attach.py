@@ -28,11 +28,7 @@ from .request_masks import RequestConstraint, RequestMasks
 def attach(manager: Any, vocabulary: Vocabulary, tables: MaskTables, new_session: Callable[..., Session]) -> None:
     """See ``Guide.attach``: changes the manager, unless it has been attached already.
 
-    Args:
-        manager: of transformers.
-        vocabulary: of the guide.
-        tables: of the guide's masks.
-        new_session: ``Guide.session``, which compiles a constraint; called on any thread.
+    ``new_session`` is ``Guide.session``, which compiles a constraint; it is called on any thread.
     """
     existing = first_processor(manager)
     if isinstance(existing, RequestMasks) and existing.vocabulary is vocabulary:

@@ -129,11 +129,7 @@ def tokens_left(state: Any) -> int | None:
 
 
 def effective_config(model: Any, generate_kwargs: dict[str, Any]) -> Any:
-    """The generation config that generate() would make from these arguments.
-
-    Raises:
-        InvalidArgument: some of them belong in no generation config.
-    """
+    """The generation config that generate() would make; raises InvalidArgument for arguments that belong in none."""
     config, others = model._prepare_generation_config(**{"generation_config": None, **generate_kwargs})
     dropped = sorted(name for name, value in others.items() if value is not None)
     if dropped:

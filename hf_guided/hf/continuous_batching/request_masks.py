@@ -113,8 +113,6 @@ class RequestMasks(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
     """Keeps every guided request of a manager inside its constraint; free ones are returned bit for bit.
 
     Args:
-        vocabulary: of the requests' tokenizer.
-        tables: of the vocabulary's masks.
         new_session: ``Guide.session``, for a request without a row, because another process has added it.
         manager: calls it; its ``max_requests_per_batch`` is final when the first tensors are made.
 

@@ -105,7 +105,8 @@ def _difference_reason(call: GenerateCall, token_ids: Sequence[int], *, holes: b
         slots = _slots(call, prompts)
         if not (slots.holes or slots.wide):
             return ""  # the loop will not run blocks either
-        one_by_one = slots.single_steps()
+        one_by_one = slots.select(range(rows))
+        one_by_one.holes = one_by_one.wide = False
         first = one_by_one.run([[d], [e], [e]][:rows])
         second = one_by_one.run([[e], [d], [d]][:rows])
         if holes:

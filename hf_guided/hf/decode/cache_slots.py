@@ -44,9 +44,7 @@ from .call import GenerateCall
 class CacheSlots:
     """Runs the model for one generate() call.
 
-    Args:
-        call: of generate().
-        blocks: whether several tokens in one pass are known to equal the same tokens one by one.
+    ``blocks`` is whether several tokens in one pass are known to equal the same tokens one by one.
     """
 
     def __init__(self, call: GenerateCall, *, blocks: bool):
@@ -245,12 +243,6 @@ class CacheSlots:
         self.cache.reorder_cache(index)
         self._ids = self._ids[index]
         self._kwargs = {name: _reordered(name, value, index, before) for name, value in self._kwargs.items()}
-
-    def single_steps(self) -> CacheSlots:
-        """A copy that runs one token of every row in a pass, to compare with; only with ``holes`` or ``wide``."""
-        twin = self.select(range(len(self._ids)))
-        twin.holes = twin.wide = False
-        return twin
 
     def _full_mask(self) -> Tensor:
         if self._mask is not None:

@@ -79,8 +79,7 @@ class DecodeOptions:
     """Options of a decoder, beside those of its masks; described in ``Guide.decoder``.
 
     Raises:
-        InvalidArgument: ``draft`` together with ``retokenize``; or ``seeds`` that are not ints
-            of 64 bits.
+        InvalidArgument: ``draft`` together with ``retokenize``; or ``seeds`` that are not ints of 64 bits.
     """
 
     jump_forward: bool = True

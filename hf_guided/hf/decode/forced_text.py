@@ -103,7 +103,7 @@ class ForcedText:
         return segments
 
     def _for_vocabulary_of(self, row: Row) -> ForcedText:
-        """This object for the row's own vocabulary, which may have special tokens as text."""
+        """The finder for the row's own vocabulary, which may have special tokens as text."""
         if row.matcher is None or row.matcher.compiled.vocabulary is self.vocabulary:
             return self
         vocabulary = row.matcher.compiled.vocabulary

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ...backends.matcher import Narrowed
 from ...errors import EmptyIntersection, VocabularySizeError
-from ...session.logprobs import LogprobRecorder
+from ...session.logprobs import LogprobRecorder, Position
 from ...session.masks import Masks
 from ...session.row import Row, advance
 from ...session.session import Session
@@ -41,7 +41,6 @@ from .draft_blocks import EMPTY_BLOCK, DraftBlock, DraftBlocks
 from .forced_text import ForcedText
 from .processors import RowStops, Scoring
 from .sequences import SequenceState, jump_forward
-from .step_logprobs import StepLogprobs
 
 
 class _Choice(NamedTuple):
@@ -85,18 +84,16 @@ class DecodeLoop:
                 weighs_all=self.session.mass_record.weighs_all,
             )
         self._sequences: list[SequenceState] = []
-        self._logprobs: StepLogprobs | None = None
+        self._recorder: LogprobRecorder | None = None
+        # Tokens that were chosen or verified in this step; forced text may still replace them.
+        self._chosen: dict[tuple[int, int], tuple[int, int]] = {}  # (row, index of a token) -> token id, score index
         self._drafter: DraftBlocks | None = None
         # For each row of the last pass: its tokens in the cache before, and the number of tokens that were run.
         self._run: dict[int, tuple[int, int]] = {}
         self._one_each = False  # whether every row runs one token in each forward pass, also within forced text
 
     def run(self) -> list[list[int]]:
-        """Generate until all rows are finished; returns the tokens of each, prompt and padding included.
-
-        Raises:
-            VocabularySizeError: the guide was built for another number of columns than the logits have.
-        """
+        """Generate until all rows are finished; returns the tokens of each, prompt and padding included."""
         logits = self._prefill()
         slots = self.slots
         self._one_each = not slots.wide and (not slots.holes or self._scoring.wants_batch)
@@ -111,8 +108,8 @@ class DecodeLoop:
         while True:
             scores = self._choose(choice, logits) if choice.rows else None
             self._weigh_forced(logits)  # which may report the end of a row
-            if self._logprobs is not None:
-                self._logprobs.end(logits, scores)
+            if self._recorder is not None:
+                self._record_logprobs(self._recorder, logits, scores)
             running = self._running()
             if not running:
                 break
@@ -148,7 +145,7 @@ class DecodeLoop:
         if not ready:
             self._start_rows(prompts)
         if self.new_recorder is not None:
-            self._logprobs = StepLogprobs(self.new_recorder(), self._sequences)
+            self._recorder = self.new_recorder()
         self._run = {i: (sequence.prompt_length - 1, 1 + width) for i, sequence in enumerate(self._sequences)}
         return logits
 
@@ -165,11 +162,11 @@ class DecodeLoop:
 
     def _running(self) -> list[int]:
         # Where its log probabilities are needed, forced text at the end of a row takes one more forward pass.
-        recorded = self._logprobs
+        recorded = self._recorder is not None
         return [
             i
             for i, sequence in enumerate(self._sequences)
-            if not sequence.finished or sequence.narrowed or (recorded is not None and recorded.pending(sequence))
+            if not sequence.finished or sequence.narrowed or (recorded and sequence.unfed > 1)
         ]
 
     def _forward(self, running: Sequence[int]) -> tuple[_Choice, Tensor]:
@@ -196,9 +193,7 @@ class DecodeLoop:
         self._run = {i: (before[i], len(block)) for i, block in enumerate(blocks) if block}
         choice = self._prepare(at_choice, drafts)
         keep = 1 + max(draft.ends[-1] for draft in choice.drafts) if choice.drafted else 1
-        if self._logprobs is not None:
-            self._logprobs.begin(self._run)
-        if self._logprobs is not None or any(sequence.narrowed for sequence in self._sequences):
+        if self._recorder is not None or any(sequence.narrowed for sequence in self._sequences):
             keep = max(map(len, blocks))
         start = time.perf_counter_ns()
         logits = self.slots.run(blocks, keep)
@@ -247,7 +242,7 @@ class DecodeLoop:
             if first + agreed in dead_ends:  # where the row chooses; none gets beyond a rejected draft
                 self.session.record_dead_end(i, dead_ends[first + agreed])
             if i in choice.choosing:
-                records = self.session.recorder is not None or self._logprobs is not None
+                records = self.session.recorder is not None or self._recorder is not None
                 if records or not self.session.mass_record.is_empty:
                     # Only confirmed and chosen tokens: all other tokens of the step are forced.
                     for n, token_id in enumerate([*draft.firsts[:agreed], bonus]):
@@ -295,8 +290,8 @@ class DecodeLoop:
         self.session.mass_record.note(i, sequence.num_generated + end, scores)
         if self.session.recorder is not None:
             self.session.recorder.chose(i, sequence.num_generated + end, scores, token_id, kind)
-        if self._logprobs is not None:
-            self._logprobs.chose(i, len(sequence.token_ids) + end, token_id, scores)
+        if self._recorder is not None:
+            self._chosen[i, len(sequence.token_ids) + end] = token_id, scores
 
     def _confirm(self, i: int, draft: DraftBlock, agreed: int) -> int:
         """Append the confirmed segments of a row's draft; returns how many of its tokens: none after the row's end."""
@@ -337,7 +332,7 @@ class DecodeLoop:
         """Weigh the forced tokens that have masks to weigh and whose logits the last pass has given.
 
         Args:
-            logits: (rows, columns, vocab); the last column belongs to a row's last token, as in step_logprobs.py.
+            logits: (rows, columns, vocab); the last column belongs to a row's last token.
         """
         found: list[tuple[int, int, int, Narrowed]] = []
         for i, (before, width) in self._run.items():
@@ -355,6 +350,31 @@ class DecodeLoop:
         for i in {one[0] for one in found}:
             if self._sequences[i].finished:  # its end was held back
                 self._sequences[i].report()
+
+    def _record_logprobs(self, recorder: LogprobRecorder, logits: Tensor, scores: Tensor | None) -> None:
+        """Record the tokens whose logits the last pass has given, each once and in order; all of them are final now.
+
+        Args:
+            recorder: gets them.
+            logits: (rows, columns, vocab); the last column belongs to a row's last token, those before it to forced
+                text and to verified drafts.
+            scores: (positions, vocab) of the step; None if no token was chosen.
+        """
+        rows: list[int] = []
+        columns: list[int] = []
+        positions: list[Position] = []
+        for i, (before, width) in self._run.items():
+            sequence = self._sequences[i]
+            # ``num_fed`` has no rejected drafts.
+            for index in range(before + 1, min(sequence.num_fed + 1, len(sequence.token_ids))):
+                token_id = sequence.token_ids[index]
+                chosen, score_index = self._chosen.get((i, index), (None, None))
+                rows.append(i)
+                columns.append(index - before - 1 - width)
+                positions.append(Position(i, token_id, score_index if chosen == token_id else None))
+        self._chosen.clear()
+        if positions:
+            recorder.record(logits[rows, columns], positions, scores)
 
     def _complete_cache(self) -> None:
         """Bring the cache into the form in which generate() returns it, so that a next turn can continue from it.

@@ -29,9 +29,6 @@ class Scoring:
     """Processes the scores of one step.
 
     The masks have the place of a caller's processors: before the warpers (temperature, top-k ...).
-
-    Args:
-        processors: of this generate() call, in order.
     """
 
     def __init__(self, processors: Sequence[Any]):

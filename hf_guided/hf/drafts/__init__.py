@@ -1,20 +1,5 @@
-"""Sources of draft tokens."""
+"""Sources of draft tokens; here the names that a source of another package needs."""
 
-from .assistant import AssistantDraft
-from .base import Draft, DraftLength, DraftRequest, DraftSource, Warp
-from .grammar import GrammarDraft, compact_twin
-from .sources import DraftChain, PromptLookup, draft_source
+from .base import Draft, DraftRequest, DraftSource, Warp
 
-__all__ = [
-    "AssistantDraft",
-    "Draft",
-    "DraftChain",
-    "DraftLength",
-    "DraftRequest",
-    "DraftSource",
-    "GrammarDraft",
-    "PromptLookup",
-    "Warp",
-    "compact_twin",
-    "draft_source",
-]
+__all__ = ["Draft", "DraftRequest", "DraftSource", "Warp"]

@@ -7,6 +7,7 @@ token.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -31,14 +32,11 @@ class DraftRequest:
     limit: int  # the maximum number of draft tokens
     stop_token_ids: Sequence[int]
     prefix: bytes = b""  # beginning of the answer that the prompt already contains; the row has read it
-    padded_size: int | None = None  # width of the model's logits; a prompt may hold tokens beyond it, such as images
+    padded_size: int = sys.maxsize  # width of the model's logits; a prompt may hold tokens beyond it, such as images
 
     def legal(self, token_ids: Sequence[int]) -> list[int]:
-        """These tokens up to the limit, up to and including a stop token, and before one that cannot be written."""
-        wanted = list(token_ids[: max(self.limit, 0)])
-        if self.padded_size is not None:
-            width = self.padded_size
-            wanted = list(takewhile(lambda token_id: token_id < width, wanted))
+        """The tokens up to the limit, up to and including a stop token, and before one that cannot be written."""
+        wanted = list(takewhile(lambda token_id: token_id < self.padded_size, token_ids[: max(self.limit, 0)]))
         stop = next((i + 1 for i, token_id in enumerate(wanted) if token_id in self.stop_token_ids), len(wanted))
         return wanted[: self.row.num_taken(wanted[:stop])]
 

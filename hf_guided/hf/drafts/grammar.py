@@ -110,7 +110,7 @@ class _Follower:
         self._take(self._layout.take(prefix))
 
     def is_before(self, twin: CompiledConstraint, output: Sequence[int]) -> bool:
-        """Whether it belongs to this twin, and its tokens are the beginning of this output."""
+        """Whether the follower belongs to this twin, and its tokens are the beginning of this output."""
         return self._twin is twin and self._output == output[: len(self._output)]
 
     def follow(self, output: Sequence[int]) -> None:

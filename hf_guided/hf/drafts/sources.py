@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.base import CompiledConstraint
+from ...constraints.argument_checks import check, whole
 from ...constraints.values import Constraint
 from ...errors import InvalidArgument, reading, shown
 from ...vocabulary.retokenize import Continuation
@@ -96,8 +97,7 @@ class PromptLookup:
 
     def __init__(self, max_ngram: int = 3, num_tokens: int = 10):
         for name, value in ("max_ngram", max_ngram), ("num_tokens", num_tokens):
-            if type(value) is not int or value < 1:
-                raise InvalidArgument(f"{name}: expected an int of 1 or more, got {value!r}")
+            check(name, value, whole(1))
         self._max_ngram, self._num_tokens = max_ngram, num_tokens
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
