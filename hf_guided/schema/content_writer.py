@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -238,9 +238,12 @@ class ContentWriter:
         automaton = self._items(clause)
         if unique is None or clause.high in (0, 1):
             return automaton
+        values = None if clause.prefix_length or clause.contains else self._listed(clause.at(0))
+        if values is not None and len(values) < clause.low:
+            return ContentAutomaton()  # a contradiction, with its position; an engine that counts items knows none
         if self._key_order is None:
-            if listed := self._different_items(clause):
-                return listed
+            if values is not None and len(values) <= MAX_UNIQUE:
+                return self._different_items(clause, values)
             n.lose(unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
         elif clause.contains:
             n.lose(unique, "uniqueItems", "beside contains, it would need to know which items are both")
@@ -267,13 +270,9 @@ class ContentWriter:
         _end(automaton, here, rest, clause.low - length, None if clause.high is None else clause.high - length)
         return automaton
 
-    def _different_items(self, clause: ArrayClause) -> ContentAutomaton | None:
-        """All orders of a few listed values; None if they are not few, or not listed."""
-        if clause.prefix_length or clause.contains:
-            return None
-        values = self._listed(clause.at(0))
-        if values is None or len(values) > MAX_UNIQUE:
-            return None
+    def _different_items(self, clause: ArrayClause, listed: Iterable[object]) -> ContentAutomaton:
+        """All orders of a few listed values."""
+        values = [self.n.value(value) for value in listed]
         automaton = ContentAutomaton()
         while len(automaton.edges) < 2 ** len(values):
             automaton.state()
@@ -286,8 +285,8 @@ class ContentWriter:
                     automaton.edges[used].append(Edge((Entry(None, value),), used | 1 << i))
         return automaton
 
-    def _listed(self, position: Position) -> list[Position] | None:
-        """The values of a position, each as a position; None if they are not a list of scalars."""
+    def _listed(self, position: Position) -> list[object] | None:
+        """The different values of a position; None if they are not a list of scalars."""
         listed: list[object] = []
         for clauses in self.n.shape(position).values():
             values: list[object] = []  # one type, for which several alternatives may list the same
@@ -304,7 +303,7 @@ class ContentWriter:
                 else:
                     return None
             listed += dict.fromkeys(values)
-        return [self.n.value(value) for value in listed]
+        return listed
 
     def _counted(self, clause: ArrayClause) -> ContentAutomaton | None:
         """Arrays with bounds on the items of a kind; None if that takes too many states, which is a loss."""

@@ -110,10 +110,13 @@ class Positions:
     def leave_out(self, tracks: Collection[Track]) -> None:
         """Leave out alternatives for arrays or objects that have no value; raises InvalidConstraint if none is left."""
         none = {id(self.automaton(track)) for track in tracks}
-        for content in self._all.values():
-            content.arrays = tuple([automaton for automaton in content.arrays if id(automaton) not in none])
-            content.objects = tuple([automaton for automaton in content.objects if id(automaton) not in none])
-        self._all = completable_contents(self._all, self.position)
+
+        def others(automata: tuple[ContentAutomaton, ...]) -> tuple[ContentAutomaton, ...]:
+            return tuple([automaton for automaton in automata if id(automaton) not in none])
+
+        # A copy: where no value is left, the schema may be compiled again, and has to be refused again.
+        left = {at: Content(had.scalars, others(had.arrays), others(had.objects)) for at, had in self._all.items()}
+        self._all = completable_contents(left, self.position)
 
     def content(self, position: Position) -> Content:
         """The values at a position."""

@@ -97,6 +97,10 @@ def test_patterns_in_tags_and_in_elements(most: int) -> None:
 NO_NUMBER = {"type": "integer", "minimum": 5, "maximum": 3}
 
 
+def different(items: dict[str, Any], low: int) -> dict[str, Any]:
+    return {"type": "array", "uniqueItems": True, "items": items, "minItems": low}
+
+
 @pytest.mark.parametrize(
     ("schema", "pointer"),
     [
@@ -123,6 +127,15 @@ NO_NUMBER = {"type": "integer", "minimum": 5, "maximum": 3}
             },
             "/$defs/a/properties/b",
         ),
+        (different(different({"type": "boolean"}, 3), 1), "/items"),
+        (
+            {
+                "properties": {"k": different(different({"enum": [*range(9)]}, 10), 2)},
+                "required": ["k"],
+                "type": "object",
+            },
+            "/properties/k/items",
+        ),
     ],
 )
 @pytest.mark.parametrize("backend", ["auto", "native"])
@@ -130,3 +143,11 @@ def test_a_contradiction_has_a_position(schema: dict[str, Any], pointer: str, ba
     with pytest.raises(hg.InvalidConstraint, match="contradicts itself") as caught:
         guide().compile(schema, backend)
     assert caught.value.pointers == ((pointer,) if pointer else ())
+
+
+def test_a_contradiction_stays_one() -> None:
+    """One that the network finds; the engine keeps what it has read of a schema."""
+    schema = {"type": "array", "uniqueItems": True, "prefixItems": [{"const": "a"}] * 2, "minItems": 2}
+    for backend in ("auto", "native", "auto"):
+        with pytest.raises(hg.InvalidConstraint, match="contradicts itself"):
+            guide().compile(schema, backend)
