@@ -158,6 +158,7 @@ class TagNetwork:
                     schema=name,
                     marks=marks,
                     max_depth=constraint.max_depth,
+                    as_elements=style != "json" and STYLES[style].item is not None,
                 )
                 self.losses += [loss._replace(pointer=at + loss.pointer) for loss in n.losses]
                 elements = None if style == "json" else ElementPositions(positions, STYLES[style])

@@ -43,10 +43,12 @@ class ContentWriter:
         n: the schema; what cannot be said is lost there.
         closed: whether an object that declares properties and does not speak of others has no others.
         key_order: of the members of an object; None is the declared order, without registers.
+        as_elements: whether items are written as elements, where no register can compare them.
     """
 
-    def __init__(self, n: Normalizer, *, closed: bool, key_order: KeyOrder | None):
+    def __init__(self, n: Normalizer, *, closed: bool, key_order: KeyOrder | None, as_elements: bool = False):
         self.n, self._closed, self._key_order = n, closed, key_order
+        self._lists_orders = as_elements or key_order is None
 
     # -- objects -------------------------------------------------------------------------------------------------------
 
@@ -241,9 +243,9 @@ class ContentWriter:
         values = None if clause.prefix_length or clause.contains else self._listed(clause.at(0))
         if values is not None and len(values) < clause.low:
             return ContentAutomaton()  # a contradiction, with its position; an engine that counts items knows none
+        if self._lists_orders and values is not None and len(values) <= MAX_UNIQUE:
+            return self._different_items(clause, values)
         if self._key_order is None:
-            if values is not None and len(values) <= MAX_UNIQUE:
-                return self._different_items(clause, values)
             n.lose(unique, "uniqueItems", "equal items can only be ruled out among a few listed values")
         elif clause.contains:
             n.lose(unique, "uniqueItems", "beside contains, it would need to know which items are both")

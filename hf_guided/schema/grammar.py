@@ -59,7 +59,7 @@ class Content:
 
 @too_deep_is_a_limit()
 def contents(
-    n: Normalizer, *, closed: bool, spelling: Spelling, key_order: KeyOrder | None = None
+    n: Normalizer, *, closed: bool, spelling: Spelling, key_order: KeyOrder | None = None, as_elements: bool = False
 ) -> dict[Position, Content]:
     """The content of every position that a value of the schema can have, the root first.
 
@@ -68,12 +68,13 @@ def contents(
         closed: whether objects that declare properties and do not speak of others have no others.
         spelling: which texts of a value there are; a value without any is none here.
         key_order: see ``ContentWriter``.
+        as_elements: see there.
 
     Raises:
         InvalidConstraint: no value satisfies the schema.
         CompileLimitExceeded: it has too many positions.
     """
-    writer = ContentWriter(n, closed=closed, key_order=key_order)
+    writer = ContentWriter(n, closed=closed, key_order=key_order, as_elements=as_elements)
     contents_of: dict[Position, Content] = {}
     todo = [n.root]
     while todo:

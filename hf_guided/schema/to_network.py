@@ -57,7 +57,7 @@ class Positions:
     """The positions of a schema, each with exactly its texts.
 
     Args:
-        n, closed, key_order: see ``ContentWriter``.
+        n, closed, key_order, as_elements: see ``ContentWriter``.
         style: how values are written.
         schema: a name, where one network has several.
         marks: what none of the texts holds, see ``without``.
@@ -85,11 +85,13 @@ class Positions:
         schema: str = "",
         marks: tuple[str, ...] = (),
         max_depth: int | None = None,
+        as_elements: bool = False,
     ):
         self._key_order = key_order
         self._uncounted: set[Node] = set()
         self.style, self.name, self.marks = style, schema, marks
-        found = with_equal_positions(contents(n, closed=closed, spelling=style.spelling, key_order=key_order))
+        found = contents(n, closed=closed, spelling=style.spelling, key_order=key_order, as_elements=as_elements)
+        found = with_equal_positions(found)
         _check_remainders(n, found)
         self.position, self._all = within_depth(n.root, found, max_depth)
         if style.indent is not None and self.position not in heights(self._all):

@@ -184,6 +184,24 @@ def test_elements_of_open_schemas_hold_what_xgrammar_says(compiler: Compiler, st
         assert (matcher.validate_tokens(token_ids) == len(token_ids)) is expected, text
 
 
+@pytest.mark.parametrize("values", [["r", "g"], [*"abcdefgh"]], ids=["few", "eight"])
+def test_a_few_different_items_may_be_elements(compiler: Compiler, values: list[str]) -> None:
+    """Their orders are listed, as in a grammar without registers; more of them are refused."""
+    items = {"type": "array", "uniqueItems": True, "items": {"enum": values}}
+    schema = {"type": "object", "properties": {"a": items}, "required": ["a"]}
+    tag = {"type": "json_schema", "json_schema": schema, "style": "cohere_xml"}
+    if len(values) > 7:
+        with pytest.raises(hg.UnsupportedConstraint) as caught:
+            compiler.compile(hg.StructuralTag({"format": tag}))
+        assert caught.value.pointers == ("/format/json_schema/properties/a/uniqueItems",)
+        return
+    matcher = compiler.compile(hg.StructuralTag({"format": tag})).matcher()
+    for written in ("", "r", "gr", "rg", "rr", "grg"):
+        listed = "".join(f'<cofl:value type="raw">{value}</cofl:value>' for value in written)
+        text = cohere("list", listed).encode()
+        assert (matcher.validate_tokens([*text, 256]) == len(text) + 1) is (len(set(written)) == len(written)), text
+
+
 FREE: dict[str, Any] = {"type": "any_text"}
 X: dict[str, Any] = {"type": "const_string", "value": "x"}
 INNER = {
