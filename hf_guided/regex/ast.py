@@ -87,7 +87,7 @@ class Parts(Node):
 
     def __init__(self, parts: tuple[Node, ...]):
         self.parts = parts
-        super().__init__((any if isinstance(self, Alt) else all)(map(_nullable, parts)), *parts)
+        super().__init__((any if isinstance(self, Alt) else all)(map(_nullable, parts)), parts)
 
 
 class Concat(Parts):
