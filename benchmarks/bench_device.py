@@ -67,7 +67,7 @@ AIMED_AT: dict[tuple[str, str], tuple[float, float | None]] = {  # median ratio,
 
 
 class Side(NamedTuple):
-    """One way to generate: ``run`` returns the new tokens of each row, up to its stop token; ``prepare`` comes before
+    """A way to generate: ``run`` returns the new tokens of each row, up to its stop token; ``prepare`` comes before
     the time of a call; ``sent`` counts the bytes of masks that have come into the table on the device, if that is
     known (masks near the end of a budget, and of engines that keep none, are in no table).
     """

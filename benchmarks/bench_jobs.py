@@ -247,7 +247,7 @@ def run_datasets(folder: Path) -> None:
 
 
 def parts_of(folder: Path, first: int, step: int) -> list[Any]:
-    """Every so many parts of the data set with their answers; those that are finished come from their files."""
+    """Groups of parts of the data set with their answers; those that are finished come from their files."""
     import datasets
 
     from hf_guided.integrations.datasets import extract

@@ -1,4 +1,4 @@
-"""What does a step cost the host? Two trees of the sources, in turn, without a GPU.
+"""Measures the cost of a step for the host: two trees of the sources, in turn, without a GPU.
 
     git worktree add /tmp/before COMMIT && (cd /tmp/before && python -m scripts.build_core)
     python -m benchmarks.bench_step /tmp/before . [--batch 1 8 64] [--rounds 3] [--seam NAME ...]

@@ -35,7 +35,7 @@ def suite_folder() -> Path:
 
 
 def load_groups() -> Iterator[Sample]:
-    """Every group, drafts in turn; its name is the draft, the file and the suite's words: "draft7/allOf: allOf"."""
+    """The groups, drafts in turn; its name is the draft, the file and the suite's words: "draft7/allOf: allOf"."""
     for draft, uri in DRAFTS.items():
         folder = suite_folder() / "tests" / draft
         registry = _remotes(draft, uri)
@@ -75,7 +75,7 @@ def _remotes(draft: str, uri: str) -> dict[str, Any]:
 
 
 def mistakes(judged: Judged) -> list[dict[str, str]]:
-    """What was judged wrongly, as ``failures`` has it; an honest refusal is no mistake."""
+    """The wrong verdicts, as ``failures`` has them; an honest refusal is no mistake."""
     outcome = judged.verdict.outcome
     is_honest = outcome == "unsatisfiable" and not any(one.valid for one in judged.sample.texts)
     return [] if outcome == "refused" or is_honest else failures([judged])

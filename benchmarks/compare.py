@@ -294,7 +294,7 @@ class Figure:
 
 
 def answers(library: str, measure: str, jobs: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What a library answers to each job, in a process of its own: ``{"error": ...}`` where it failed."""
+    """The answers of a library to each job, in a process of its own: ``{"error": ...}`` where it failed."""
     python = python_for(LIBRARIES[library].package)
     process = JobProcess(["benchmarks.compare", "--worker", library], JOB_SECONDS, python=python)
     for job in jobs:

@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Walk:
-    """One text on its way through one grammar: its classes have ``fill``, ``accept`` and ``is_completed``.
+    """A text on its way through a grammar: its classes have ``fill``, ``accept`` and ``is_completed``.
 
     ``bitmask`` is (1, words) int32, filled by ``fill``.
     """

@@ -42,7 +42,7 @@ QUIET_S = 20.0  # the worker threads of servers end after 10 s without work
 
 @dataclass(frozen=True)
 class CacheState:
-    """One cache, or all caches of one kind together."""
+    """A cache, or all caches of one kind together."""
 
     name: str  # content of the cache
     held: int  # bytes or entries in the fullest cache of the kind
@@ -79,7 +79,7 @@ def measure(quiet_s: float = QUIET_S) -> ProcessState:
 
 
 def caches() -> list[CacheState]:
-    """All caches of hf_guided that live now, found through the garbage collector."""
+    """The caches of hf_guided that live now, found through the garbage collector."""
     objects: dict[type, list[Any]] = {
         kind: [] for kind in (ByteCache, CompiledCache, frame_engine.FrameMasks, functools._lru_cache_wrapper)
     }

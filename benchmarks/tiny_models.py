@@ -214,7 +214,7 @@ def _value(name: str, default: Any, ids: Iterator[int]) -> Any:
 
 
 def _kinds_of_layers(config_class: type, arguments: dict[str, Any], overrides: Mapping[str, Any]) -> None:
-    """One layer of each kind that the defaults have, and at least two."""
+    """Arguments for a layer of each kind that the defaults have, and at least two."""
     if "layer_types" not in _defaults(config_class) or "layer_types" in overrides:
         return
     try:

@@ -87,7 +87,7 @@ class GuidedDecoder(SessionFace):
         generation_config: GenerationConfig,
         **model_kwargs: Any,
     ) -> Any:
-        """One call of generate(), which passes all of this: see ``GenerateCall``.
+        """Run a call of generate(), which passes all arguments: see ``GenerateCall``.
 
         Returns:
             As generate(): (rows, length + longest output) int64, padded right, or a ModelOutput with this tensor.

@@ -35,7 +35,7 @@ class MaskCompanion(StoppingCriteria):  # type: ignore[misc]  # transformers is 
 
 
 class SessionFace:
-    """What a caller reads of a session, from its processor or from its decoder."""
+    """The fields of a session that a caller reads, from its processor or from its decoder."""
 
     def __init__(self, session: Session):
         self._session = session

@@ -273,7 +273,7 @@ class ContentWriter:
         return automaton
 
     def _different_items(self, clause: ArrayClause, listed: Iterable[object]) -> ContentAutomaton:
-        """All orders of a few listed values."""
+        """The orders of a few listed values."""
         values = [self.n.value(value) for value in listed]
         automaton = ContentAutomaton()
         while len(automaton.edges) < 2 ** len(values):

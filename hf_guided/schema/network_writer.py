@@ -109,7 +109,7 @@ class NetworkWriter:
     def _entry(
         self, register: Register | None, level: int | None, colon: Node | bytes, entry: Entry, start: int, after: int
     ) -> None:
-        """One item, or one member."""
+        """Write an item, or a member."""
         builder, name = self.builder, entry.name
         if register is None:
             named: tuple[Hashable, ...] = ()

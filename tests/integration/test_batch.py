@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,11 +67,12 @@ def written(parts: Path) -> int:
 
 
 def kill_at_work(command: list[str], parts: Path, rows: int) -> None:
-    """Run a job of so many rows, and kill it when it has written more answers, but not all."""
+    """Run a job, and kill it when it has written more answers than before, but not all ``rows``."""
     before = written(parts)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     while written(parts) == before and process.poll() is None:
-        time.sleep(0.01)  # a look at what another process has on disk, which tells nobody
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.01)  # then look again at what it has on disk
     assert process.poll() is None, process.communicate()[0].decode()
     kill(process)
     assert process.stdout is not None

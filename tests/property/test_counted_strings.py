@@ -150,7 +150,7 @@ def test_different_strings_of_many_characters_are_found_at_once() -> None:
 @pytest.mark.parametrize("length", [2, 17, 300])
 @pytest.mark.parametrize("left", [1, 2, 3])
 def test_an_escape_may_stand_anywhere_in_another_string(length: int, left: int) -> None:
-    """Each of its digits may become thousands of characters, and the string must end as a new one."""
+    """Each digit of the string may become thousands of characters, and the string must end as a new one."""
     if left > length:
         return
     schema = {"type": "array", "items": bounded(length, length), "uniqueItems": True}

@@ -146,7 +146,7 @@ def test_a_contradiction_has_a_position(schema: dict[str, Any], pointer: str, ba
 
 
 def test_a_contradiction_stays_one() -> None:
-    """One that the network finds; the engine keeps what it has read of a schema."""
+    """The network finds the contradiction; the engine keeps what it has read of a schema."""
     schema = {"type": "array", "uniqueItems": True, "prefixItems": [{"const": "a"}] * 2, "minItems": 2}
     for backend in ("auto", "native", "auto"):
         with pytest.raises(hg.InvalidConstraint, match="contradicts itself"):
