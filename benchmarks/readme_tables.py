@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import (
     bench_decode,
+    bench_forwards,
     bench_models,
     bench_modes,
     bench_processor,
@@ -38,7 +39,7 @@ TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "bench_serve": ("serve", bench_serve.table),
     "bench_serve_engines": ("serve_engines", bench_serve_engines.table),
     "bench_decode": ("decode", bench_decode.table),
-    "bench_forwards": ("forwards", table_of),
+    "bench_forwards": ("forwards", bench_forwards.table),
     "bench_jobs": ("jobs", table_of),
     "bench_models": ("models", bench_models.table),
 }

@@ -13,6 +13,7 @@ from benchmarks.bench_budget import table as budget_table
 from benchmarks.bench_decode import FREE, Taken, per_step
 from benchmarks.bench_decode import result_rows as decode_rows
 from benchmarks.bench_forwards import BOTH, JUMPS, PLAIN, ForcedBytes, bound
+from benchmarks.bench_forwards import table as forwards_table
 from benchmarks.bench_modes import Run, judge, table
 from benchmarks.bench_processor import (
     ENGINE,
@@ -247,6 +248,25 @@ class TestDecode:
         assert bound("compact", BOTH, 0.5) == pytest.approx(0.44)
         assert bound("flexible", JUMPS, 0.5) is None
         assert bound("flexible", BOTH, 0.5) == 0.7
+
+    @pytest.mark.parametrize(("measured", "shown"), [("0.550", "0.550"), ("0.551", "0.550 (missed)")])
+    def test_table_marks_a_missed_bound(self, measured: str, shown: str) -> None:
+        row = {
+            "model": "m",
+            "batch": 1,
+            "whitespace": "compact",
+            "loop": JUMPS,
+            "answers": 8,
+            "ended": 8,
+            "right": "",
+            "tokens": 90,
+            "forced_share": "0.500",
+            "row_forwards_per_token": measured,
+            "bound": "0.550",
+            "drafted": 0,
+            "accepted": 0,
+        }
+        assert f"| {shown} |" in forwards_table([row])
 
     @pytest.mark.parametrize(
         ("text", "valid", "right"),
