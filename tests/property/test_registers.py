@@ -243,12 +243,13 @@ def test_arrays_are_those_of_jsonschema(random: Random, items: list[Any], whites
         return
     text = json.dumps(items, separators=None if whitespace == "flexible" else (",", ":"))
     if random.random() < 0.3:
-        text = re.sub(r'"a(?=\w*"(?!:))', r'"\\u0061', text, count=1)  # no name: these have one spelling
+        text = text.replace('"a', '"\\u0061', 1)
     if random.random() < 0.3:
         text = text.replace("0", "0e1", 1) if "1" not in text else text.replace("1", "1.", 1).replace("1.", "1.0", 1)
     # Integers and listed numbers are written as Python does: 0e1 and 1.00 are spellings where any number may stand.
     is_valid = jsonschema.Draft202012Validator(schema).is_valid
     valid = is_valid(json.loads(text)) and is_valid(json.loads(text, parse_float=usual_or_any))
+    valid = valid and re.search(r'\\u0061[^"]*":', text) is None  # names have one spelling
     token_ids = [*text.encode(), matcher.stop_token_ids[0]]
     assert (matcher.validate_tokens(token_ids) == len(token_ids)) == valid, text
 
